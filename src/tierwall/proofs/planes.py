@@ -21,7 +21,7 @@ from tierwall.resources.snapshot import Snapshot
 
 # The planes that a region can be about, and the modules of those that can be proved.
 REGIONS = ("network", "tool", "api")
-PROVING = {"network": "tierwall.proofs.network.plane", "api": "tierwall.proofs.api.plane"}
+PROVING = {name: f"tierwall.proofs.{name}.plane" for name in REGIONS}
 
 
 class ProvingPlane(Protocol):

@@ -16,15 +16,16 @@ from tierwall.cel.evaluate.dispatch import Meter, find_dispatcher
 from tierwall.cel.library.cost import CALL_LIMIT
 from tierwall.cel.library.regex import compile_pattern
 from tierwall.cel.values import NUMERIC, OptionalValue, map_keys
+from tierwall.proofs.cel.language import View
 from tierwall.proofs.cel.terms import (
     MISSING,
     NOTHING,
-    Cased,
     Comparing,
     Constant,
     Items,
     Leaf,
     Missing,
+    Seen,
     Size,
     Some,
     Term,
@@ -63,8 +64,8 @@ class Functions:
             "_[?_]": self._optional_index,
             "_+_": self._plus,
             "size": self._size,
-            "lowerAscii": lambda leaf: self._cased(leaf, 32),
-            "upperAscii": lambda leaf: self._cased(leaf, -32),
+            "lowerAscii": lambda leaf: self._seen(leaf, View.LOWER),
+            "upperAscii": lambda leaf: self._seen(leaf, View.UPPER),
             "dyn": lambda leaf: [(TRUE, leaf)],
             "optional.of": lambda leaf: [(TRUE, Some(leaf))],
             "optional.ofNonZeroValue": self._of_non_zero,
@@ -132,7 +133,7 @@ class Functions:
             raise Unsupported(f"{_name(function)} between two values that are not known")
         if type(right.value) not in NUMERIC:
             return self._unordered(function, left, right.value)
-        if isinstance(left, Cased):
+        if isinstance(left, Seen):
             return []
         is_number = left.is_kind(Kind.NUMBER) if isinstance(left, Unknown) else TRUE
         if is_number == FALSE:
@@ -156,7 +157,7 @@ class Functions:
         if isinstance(left, Constant):
             return self._part_of(function, left.value, right)
         is_string = (
-            left.is_kind(Kind.STRING) if isinstance(left, Unknown) else TRUE if isinstance(left, Cased) else FALSE
+            left.is_kind(Kind.STRING) if isinstance(left, Unknown) else TRUE if isinstance(left, Seen) else FALSE
         )
         if is_string == FALSE:
             return []
@@ -179,15 +180,15 @@ class Functions:
                 except Failure:
                     return []
                 language = languages.matching(right.value)
-        if isinstance(left, Cased):
-            return decided(self._circuit, TRUE, left.of.in_language(languages.before(language, left.shift)))
+        if isinstance(left, Seen):
+            return decided(self._circuit, TRUE, left.of.in_language(languages.before(language, left.view)))
         assert isinstance(left, Unknown)
         return decided(self._circuit, is_string, left.in_language(language))
 
     def _part_of(self, function: str, text: object, part: Leaf) -> Term:
         """Test a known string with an unknown one: it has finitely many parts."""
         if not isinstance(text, str) or not isinstance(part, Unknown) or part.is_kind(Kind.STRING) == FALSE:
-            if isinstance(part, Cased) and isinstance(text, str):
+            if isinstance(part, Seen) and isinstance(text, str):
                 raise Unsupported(f"{function} with a string that is not known")
             return []
         length = len(text)
@@ -317,8 +318,8 @@ class Functions:
         match leaf:
             case Items():
                 return [(TRUE, Size(leaf))]
-            case Cased():
-                return [(TRUE, Size(leaf.of))]
+            case Seen():
+                return [(TRUE, Size(leaf))]
             case Unknown():
                 sizes: Term = [(leaf.is_kind(Kind.STRING), Size(leaf))]
                 for kind in (Kind.LIST, Kind.MAP):
@@ -327,12 +328,12 @@ class Functions:
                 return sizes
         return []
 
-    def _cased(self, leaf: Leaf, shift: int) -> Term:
-        if isinstance(leaf, Cased):
-            if leaf.shift == shift:
+    def _seen(self, leaf: Leaf, view: View) -> Term:
+        if isinstance(leaf, Seen):
+            if leaf.view is view:
                 return [(TRUE, leaf)]
-            raise Unsupported("lowerAscii of upperAscii")
-        return [(leaf.is_kind(Kind.STRING), Cased(leaf, shift))] if isinstance(leaf, Unknown) else []
+            raise Unsupported(f"{view.value} of {leaf.view.value}")
+        return [(leaf.is_kind(Kind.STRING), Seen(leaf, view))] if isinstance(leaf, Unknown) else []
 
     def _of_non_zero(self, leaf: Leaf) -> Term:
         if not isinstance(leaf, Unknown):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from enum import Enum
 from typing import NamedTuple
 
 import msgspec
@@ -24,7 +25,9 @@ from tierwall.proofs.cel.pattern import (
     Sequence,
     Tree,
     branches,
+    common,
     union,
+    without,
 )
 from tierwall.proofs.unsupported import Unsupported
 
@@ -37,6 +40,16 @@ _READABLE = "abcdefghijklmnopqrstuvwxyz0123456789-./:_ABCDEFGHIJKLMNOPQRSTUVWXYZ
 _RANK = {char: rank for rank, char in enumerate(_READABLE)}
 
 NOTHING, EMPTY = 0, 1
+# `#` and `?`.
+_QUERY: Ranges = ((35, 35), (63, 63))
+
+
+class View(Enum):
+    """A part or form of a string: in small letters, in capitals, or the path of a URL without query and fragment."""
+
+    LOWER = "lowerAscii"
+    UPPER = "upperAscii"
+    URL_PATH = "url_path"
 
 
 class Region(msgspec.Struct, frozen=True):
@@ -73,6 +86,7 @@ class Languages:
         # Whether the empty string is a member.
         self._nullable: list[bool] = []
         self._derivatives: dict[tuple[int, int], int] = {}
+        self._constants: dict[str, int] = {}
         self._work = 0
         self._patterns: dict[tuple[str, bool], int] = {}
         self._make(Term("nothing"), False)
@@ -81,11 +95,13 @@ class Languages:
 
     def constant(self, text: str) -> int:
         """Return the language of one string."""
-        return self._text_then(text, EMPTY)
+        if text not in self._constants:
+            self._constants[text] = self._text_then(text, EMPTY)
+        return self._constants[text]
 
     def one_of(self, texts: Iterable[str]) -> int:
         """Return the language of these strings."""
-        return self._any_of(self.constant(text) for text in texts)
+        return self.any_of(self.constant(text) for text in texts)
 
     def starting_with(self, prefix: str) -> int:
         """Return the strings with a prefix."""
@@ -119,22 +135,25 @@ class Languages:
             if not (whole or branch.begins):
                 language = self._after(self.anything, language)
             ways.append(language)
-        return self._any_of(ways)
+        return self.any_of(ways)
 
-    def before(self, language: int, shift: int) -> int:
-        """Return the strings that are in the language once small letters (or, with -32, capitals) became others.
+    def before(self, language: int, view: View) -> int:
+        """Return the strings whose view is in the language."""
+        if view is View.URL_PATH:
+            query = self._after(self._chars(_QUERY), self.anything)
+            return self._after(self._seen(language, view), self.any_of((EMPTY, query)))
+        return self._seen(language, view)
 
-        `shift` is 32 for `lowerAscii`, which makes capitals small, and -32 for `upperAscii`.
-        """
+    def _seen(self, language: int, view: View) -> int:
         term = self._terms[language]
-        inner = [self.before(part, shift) for part in term.parts]
+        inner = [self._seen(part, view) for part in term.parts]
         match term.kind:
             case "chars":
-                return self._chars(_before(term.ranges, shift))
+                return self._chars(_before(term.ranges, view))
             case "after":
                 return self._after(inner[0], inner[1])
             case "any":
-                return self._any_of(inner)
+                return self.any_of(inner)
             case "star":
                 return self._star(inner[0])
             case "repeat":
@@ -150,17 +169,23 @@ class Languages:
     def regions(self, tests: list[int], count: int = 1, limit: int = MAX_STATES) -> list[Region]:
         """Return every combination of tests that some string passes, with up to `count` of its shortest members."""
         classes = self._classes(tests, count)
-        visits: dict[tuple[int, ...], int] = {tuple(tests): 1}
+        # A state has the tests that can still pass: most constants are out after a character.
+        start = tuple((place, language) for place, language in enumerate(tests) if language != NOTHING)
+        visits: dict[tuple[tuple[int, int], ...], int] = {start: 1}
         members: dict[tuple[bool, ...], list[str]] = {}
+        derive = self._derive
         # The shortest `count` strings that lead to a state suffice: what they lead to is found through them.
-        waiting: deque[tuple[str, tuple[int, ...]]] = deque([("", tuple(tests))])
+        waiting: deque[tuple[str, tuple[tuple[int, int], ...]]] = deque([("", start)])
         while waiting:
             text, state = waiting.popleft()
-            shortest = members.setdefault(tuple(self._nullable[language] for language in state), [])
+            passed = {place for place, language in state if self._nullable[language]}
+            shortest = members.setdefault(tuple([place in passed for place in range(len(tests))]), [])
             if len(shortest) < count:
                 shortest.append(text)
             for chars in classes:
-                after = tuple([self._derive(language, ord(chars[0])) for language in state])
+                code = ord(chars[0])
+                steps = [(place, derive(language, code)) for place, language in state]
+                after = tuple([step for step in steps if step[1] != NOTHING])
                 for char in chars:
                     seen = visits.get(after, 0)
                     if seen >= count:
@@ -212,9 +237,9 @@ class Languages:
                 derived = self._after(self._derive(first, code), second)
                 if not self._nullable[first]:
                     return derived
-                return self._any_of((derived, self._derive(second, code)))
+                return self.any_of((derived, self._derive(second, code)))
             case "any":
-                return self._any_of([self._derive(part, code) for part in term.parts])
+                return self.any_of([self._derive(part, code) for part in term.parts])
             case "star":
                 return self._after(self._derive(term.parts[0], code), language)
             case "repeat":
@@ -235,7 +260,7 @@ class Languages:
             case Sequence(parts=parts):
                 return self._sequence(parts)
             case Choice(branches=parts):
-                return self._any_of(map(self._tree, parts))
+                return self.any_of(map(self._tree, parts))
             case Repeat(part=part, least=least, most=most):
                 return self._repeat(self._tree(part), least, most)
         raise AssertionError("anchors are gone by now")
@@ -262,7 +287,8 @@ class Languages:
             return first
         return self._make(Term("after", (first, second)), self._nullable[first] and self._nullable[second])
 
-    def _any_of(self, languages: Iterable[int]) -> int:
+    def any_of(self, languages: Iterable[int]) -> int:
+        """Return the strings of some languages."""
         parts: set[int] = set()
         for language in languages:
             term = self._terms[language]
@@ -320,9 +346,11 @@ def _some(ranges: list[tuple[int, int]], count: int) -> list[str]:
     return chosen
 
 
-def _before(ranges: Ranges, shift: int) -> Ranges:
-    """Return the characters that `lowerAscii` (32) or `upperAscii` (-32) makes members of a set."""
-    changed, target = ((65, 90), (97, 122)) if shift > 0 else ((97, 122), (65, 90))
+def _before(ranges: Ranges, view: View) -> Ranges:
+    """Return the characters that a view makes members of a set."""
+    if view is View.URL_PATH:
+        return common(ranges, without(_QUERY))
+    changed, target, shift = ((65, 90), (97, 122), 32) if view is View.LOWER else ((97, 122), (65, 90), -32)
     kept: list[tuple[int, int]] = []
     for low, high in ranges:
         kept += [(low, min(high, changed[0] - 1)), (max(low, changed[1] + 1), high)]

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from tierwall.cel.values import NONE, NUMERIC, OpaqueValue, OptionalValue, equal, map_keys
+from tierwall.proofs.cel.language import View
 from tierwall.proofs.cel.unknown import MAX_NUMBER, Element, Kind, Number, Unknown, World
 from tierwall.proofs.circuit import FALSE, TRUE, Circuit
 from tierwall.proofs.unsupported import Unsupported
@@ -29,17 +30,17 @@ class Some(msgspec.Struct, frozen=True, eq=False):
     value: Leaf
 
 
-class Cased(msgspec.Struct, frozen=True, eq=False):
-    """A string in small letters (32) or capitals (-32)."""
+class Seen(msgspec.Struct, frozen=True, eq=False):
+    """A part or form of a string."""
 
     of: Unknown
-    shift: int
+    view: View
 
 
 class Size(msgspec.Struct, frozen=True, eq=False):
     """The size of a string, or of something with elements."""
 
-    of: Unknown | Items
+    of: Unknown | Seen | Items
 
 
 class Items(msgspec.Struct, frozen=True, eq=False):
@@ -55,7 +56,7 @@ class Missing(msgspec.Struct, frozen=True):
     """Data that a request does not carry: what depends on it stays open. It absorbs nothing and is absorbed."""
 
 
-Leaf: TypeAlias = Constant | Some | Cased | Size | Items | Unknown | Missing
+Leaf: TypeAlias = Constant | Some | Seen | Size | Items | Unknown | Missing
 Term: TypeAlias = list[tuple[int, Leaf]]
 
 MISSING = Missing()
@@ -158,11 +159,11 @@ class Comparing:
                 return self._is_constant(left, right.value)
             case Unknown(), Unknown():
                 return self._are_equal(left, right)
-            case Cased(), Constant():
+            case Seen(), Constant():
                 if not isinstance(right.value, str):
                     return FALSE
                 languages = self.world.languages
-                return left.of.in_language(languages.before(languages.constant(right.value), left.shift))
+                return left.of.in_language(languages.before(languages.constant(right.value), left.view))
             case Size(), Constant():
                 if type(right.value) not in NUMERIC:
                     return FALSE
@@ -192,8 +193,13 @@ class Comparing:
 
     def _smaller(self, leaf: Size, size: int) -> int:
         """Return the literal that says that a size is smaller."""
-        if isinstance(leaf.of, Unknown):
-            return leaf.of.in_language(self.world.languages.at_most(size - 1)) if size <= 1 << 20 else TRUE
+        if isinstance(leaf.of, Unknown | Seen):
+            if size > 1 << 20:
+                return TRUE
+            language = self.world.languages.at_most(size - 1)
+            if isinstance(leaf.of, Unknown):
+                return leaf.of.in_language(language)
+            return leaf.of.of.in_language(self.world.languages.before(language, leaf.of.view))
         if size <= 0:
             return FALSE
         leaf.of.ask_for(min(size, 1 << 20))

@@ -56,6 +56,8 @@ class Shape(msgspec.Struct, frozen=True):
     required: frozenset[str] = frozenset()
     # Of elements, and of values under keys that are not fields.
     inner: Shape | None = None
+    # Of keys that are not fields.
+    keys: Shape | None = None
 
     def of_field(self, name: str) -> Shape | None:
         """Return the shape of a field; None if there cannot be one of that name."""
@@ -70,6 +72,8 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 ANY = Shape()
+# A value that is there and of a type that proofs do not know.
+OPAQUE = Shape(())
 STRING = Shape((Kind.STRING,))
 STRINGS = Shape((Kind.LIST,), inner=STRING)
 
@@ -153,6 +157,12 @@ class Unknown:
         shape = self.shape.of_field(name)
         if shape is None or Kind.MAP not in self.shape.kinds:
             return None
+        if name not in self.shape.fields and self.shape.keys is not None and self.shape.keys.pattern is not None:
+            languages = self.world.languages
+            if not languages.has(languages.matching(self.shape.keys.pattern, whole=True), name):
+                return None
+        if shape is OPAQUE:
+            raise Unsupported(f"`{'.'.join((*self.path, name))}`")
         self.world.found.keys.setdefault(self.path, set()).add(name)
         if name not in self.fields:
             circuit = self.world.circuit
@@ -198,7 +208,7 @@ class Unknown:
             before = circuit.all_of((before, circuit.variable()))
             key = None
             if kind is Kind.MAP:
-                key = Unknown(self.world, (*path, "key"), STRING)
+                key = Unknown(self.world, (*path, "key"), self.shape.keys or STRING)
                 for name in sorted({*self.world.demands.keys.get(self.path, ()), *self.shape.fields}):
                     circuit.require(-key.in_language(self.world.languages.constant(name)))
                 for other in elements:

@@ -1,0 +1,136 @@
+"""Proofs about the tool plane: Gateway and Backend policies of one way, for every request (docs/prove.md#tool).
+
+A change is looked at way by way: from every listener to every backend whose policies differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from tierwall.attach.place import GATEWAY, SERVICE
+from tierwall.core.answer import Answer
+from tierwall.core.diagnostics import Diagnostic, input_error
+from tierwall.core.reference import Reference
+from tierwall.core.verdict import Verdict
+from tierwall.proofs.cel.encoder import settle
+from tierwall.proofs.cel.unknown import World
+from tierwall.proofs.cel.values import Values
+from tierwall.proofs.proof import Assumptions, Change, Claim
+from tierwall.proofs.result import Candidate, NoCounterexample, PlaneFinding, Unsolved
+from tierwall.proofs.solver import CircuitSolver
+from tierwall.proofs.tool.call import UnknownCall
+from tierwall.proofs.tool.policies import PolicyCircuit
+from tierwall.proofs.tool.region import ToolRegion
+from tierwall.proofs.tool.region import read_region as read_region
+from tierwall.proofs.unsupported import Unsupported
+from tierwall.resources.overlay import overlay
+from tierwall.resources.snapshot import Snapshot
+from tierwall.tool.model import BACKENDS
+from tierwall.tool.question import ToolQuestion
+from tierwall.tool.ways import BackendWay, GuardedWay, find_way, routed_ways, unrouted_ways
+
+VERDICTS = (Verdict.ALLOW, Verdict.DENY)
+ASSUMPTIONS: tuple[str, ...] = ()
+# Conflicts of the solver in one unit of effort, about a second of CPU.
+CONFLICTS = 5_000
+
+
+def scope(assume: Assumptions) -> str:
+    """Say what may come on this plane."""
+    return "every caller, request and answer of external authorizers"
+
+
+def outcomes(answer: Answer) -> frozenset[Verdict]:
+    """Return what an answer comes to; the question has the answers of authorizers."""
+    assert answer.verdict is not None, "the tool plane has verdicts"
+    return frozenset((answer.verdict,))
+
+
+def prove(snapshot: Snapshot, region: ToolRegion, claim: Claim, assume: Assumptions, effort: float) -> PlaneFinding:
+    """Search for a request of the region that refutes the claim."""
+    problems: list[Diagnostic] = []
+    way = find_way(snapshot, region.gateway, region.listener, region.backend, problems)
+    if way is None:
+        raise input_error(problems)
+    allow = (claim.verdict is Verdict.ALLOW) == (claim.word == "never")
+    question = ToolQuestion(gateway=region.gateway, listener=region.listener, backend=region.backend)
+    return _search((way,), region, (allow,), question, effort)
+
+
+def prove_change(old: Snapshot, new: Snapshot, change: Change, assume: Assumptions, effort: float) -> PlaneFinding:
+    """Search for a request that passes on some way now and did not, or the other way round."""
+    places = (GATEWAY, SERVICE, *BACKENDS)
+    old_only, new_only = (
+        [resource for kind in places for resource in one.of_kind(*kind) if other.find(resource.reference) is None]
+        for one, other in ((old, new), (new, old))
+    )
+    # What exists on one side may come on the other, too.
+    before, after = overlay(old, new_only), overlay(new, old_only)
+    ways = {_name(way): way for way in (*unrouted_ways(after), *routed_ways(before), *routed_ways(after))}
+    unsolved: Unsolved | None = None
+    for name in sorted(ways):
+        question = ToolQuestion(gateway=name[0], listener=name[1], backend=name[2])
+        sides = [find_way(snapshot, *name, []) for snapshot in (before, after)]
+        guarded = [side for side in sides if side is not None]
+        if len(guarded) < 2 or _same_policies(*guarded):
+            continue
+        wanted = (False, True) if change.word == "noNew" else (True, False)
+        finding = _search(tuple(guarded), ToolRegion(), wanted, question, effort)
+        if isinstance(finding, Candidate):
+            return replace(
+                finding,
+                objects=tuple(resource.value for resource in old_only),
+                old_objects=tuple(resource.value for resource in new_only),
+            )
+        if isinstance(finding, Unsolved):
+            unsolved = unsolved or finding
+    return unsolved or NoCounterexample()
+
+
+def _name(way: BackendWay) -> tuple[str, str, str]:
+    backend, gateway = way.backend, way.gateway
+    kind = f"XBackend.{way.resource.group}" if backend.kind == "XBackend" else backend.kind
+    return f"{gateway.namespace}/{gateway.name}", way.listener.name, f"{kind}/{backend.namespace}/{backend.name}"
+
+
+def _same_policies(before: GuardedWay, after: GuardedWay) -> bool:
+    sides = [[policy for tier in way.stack for policy in tier.policies] for way in (before, after)]
+    return (
+        before.backend == after.backend
+        and len(sides[0]) == len(sides[1])
+        and all(old.resource.has_same_content(new.resource) for old, new in zip(*sides, strict=True))
+        and (before.listener.port if before.listener else 0) == (after.listener.port if after.listener else 0)
+    )
+
+
+def _search(
+    ways: tuple[GuardedWay, ...], region: ToolRegion, wanted: tuple[bool, ...], question: ToolQuestion, effort: float
+) -> PlaneFinding:
+    """Search for a request that the policies of each way allow, or do not, as wanted."""
+    way = ways[-1]
+    port = way.listener.port if way.listener is not None else 0
+
+    def build(world: World) -> tuple[UnknownCall, Mapping[Reference, int], list[int]]:
+        call = UnknownCall(world, way.backend, port)
+        policies = PolicyCircuit(call)
+        allows = [policies.allows(side.stack) for side in ways]
+        refuting = [literal if want else -literal for literal, want in zip(allows, wanted, strict=True)]
+        return call, policies.answers, [*call.within(region), *refuting]
+
+    try:
+        world, (call, answers, literals) = settle(build)
+        values = Values(world)
+    except Unsupported as error:
+        return Unsolved(f"{error.construct}, on the way from {way.gateway.reference} to {way.backend}")
+    solver = CircuitSolver(world.circuit)
+    possible = solver.possible(literals, int(effort * CONFLICTS))
+    if possible is None:
+        return Unsolved(f"the limit of `proofEffort: {effort:g}`")
+    if not possible:
+        return NoCounterexample()
+    # An authorizer that allows is the likelier surprise only where the claim needs it.
+    solver.smallest(literals, [*values.preferences(), *(-literal for literal in answers.values())])
+    external = {str(policy): "Allow" if solver.is_true(literal) else "Deny" for policy, literal in answers.items()}
+    return Candidate((), replace(question, **call.question(values, solver), external_auth=external or None))

@@ -1,0 +1,211 @@
+"""Proofs about the tool plane, held to its decision: for random policies and requests the circuit says the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import tierwall
+from tests.proofs.cel.questions import placed
+from tests.randomness import seeds
+from tests.worlds import tool_worlds
+from tierwall import InputError, Proof, ProofResult, Verdict
+from tierwall.proofs.cel.encoder import settle
+from tierwall.proofs.cel.unknown import World
+from tierwall.proofs.cel.values import Values
+from tierwall.proofs.solver import CircuitSolver
+from tierwall.proofs.tool.call import UnknownCall
+from tierwall.proofs.tool.policies import PolicyCircuit
+from tierwall.tool.decide import decide
+from tierwall.tool.protocol import NAME_HEADER
+from tierwall.tool.question import ToolQuestion, read_question
+from tierwall.tool.request import ToolRequest
+
+
+@pytest.mark.hypothesis
+def test_the_circuit_of_a_way_says_what_the_decision_says() -> None:
+    verdicts: Counter[str] = Counter()
+    for seed in seeds(30):
+        random_world = tool_worlds.World(seed)
+        snapshot = tool_worlds.snapshot(random_world.objects)
+        for _ in range(4):
+            asked = random_world.question()
+            question = ToolQuestion.from_dict(asked)
+            way, request, answers = read_question(snapshot, question)
+            if NAME_HEADER in request.headers:
+                continue
+
+            def build(world: World, way: Any = way, request: ToolRequest = request) -> Any:
+                call = UnknownCall(world, way.backend, request.port)
+                policies = PolicyCircuit(call)
+                return call, policies.allows(way.stack), policies.answers
+
+            world, (call, allows, free) = settle(build)
+            values, solver = Values(world), CircuitSolver(world.circuit)
+            literals = placed(values, pairs(call, request))
+            assert literals is not None
+            literals += [
+                literal if answers.get(policy) is Verdict.ALLOW else -literal for policy, literal in free.items()
+            ]
+            decided = decide(way.stack, request, answers)
+            guarded = "guarded" if decided.evaluated else "free"
+            verdicts[f"{guarded}: {decided.verdict}"] += 1
+            assert solver.possible(literals), (seed, asked)
+            says = bool(solver.possible([*literals, allows])), bool(solver.possible([*literals, -allows]))
+            assert says == (decided.verdict is Verdict.ALLOW, decided.verdict is Verdict.DENY), (seed, asked)
+    assert verdicts["guarded: Allow"] > 5, verdicts
+    assert verdicts["guarded: Deny"] > 20, verdicts
+
+
+def pairs(call: UnknownCall, request: ToolRequest) -> list[Any]:
+    value = request.variables()["request"]
+    value.pop("url_path")
+    return [
+        (call.request, {**value, "headers": dict(request.headers)}),
+        (call.caller, request.caller),
+        (call.method, request.method),
+        (call.uri, request.uri),
+    ]
+
+
+OBJECTS = """
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: gw, namespace: prod}
+spec: {gatewayClassName: c, listeners: [{name: web, port: 8080, protocol: HTTP}]}
+---
+apiVersion: agentic.networking.x-k8s.io/v0alpha0
+kind: XBackend
+metadata: {name: payments, namespace: prod}
+spec: {mcp: {serviceName: s, port: 80}}
+---
+apiVersion: agentic.networking.x-k8s.io/v1alpha1
+kind: XAccessPolicy
+metadata: {name: gateway, namespace: prod}
+spec:
+  targetRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: gw}]
+  action: Allow
+  rules:
+  - name: finance
+    source: {type: ServiceAccount, serviceAccount: {name: finance, namespace: agents}}
+  - name: readers
+    authorization: {type: CEL, cel: {expression: "request.mcp.tool_name.startsWith('get')"}}
+---
+apiVersion: agentic.networking.x-k8s.io/v1alpha1
+kind: XAccessPolicy
+metadata: {name: backend, namespace: prod}
+spec:
+  targetRefs: [{group: agentic.networking.x-k8s.io, kind: XBackend, name: payments}]
+  action: Allow
+  rules:
+  - name: no-debug
+    authorization:
+      type: Inline
+      hosts: ["*.example.com"]
+      mcp: {methods: [{name: tools/call}]}
+"""
+WAY = {"gateway": "prod/gw", "backend": "prod/payments"}
+FINANCE = {"serviceAccount": "agents/finance"}
+FINANCE_ID = "spiffe://cluster.local/ns/agents/sa/finance"
+
+
+def prove(text: str = OBJECTS, **proof: Any) -> ProofResult:
+    return tierwall.prove(tierwall.loads(text), Proof.from_dict(proof))
+
+
+@pytest.mark.parametrize(
+    ("region", "claim"),
+    [
+        ({"method": "tools/call", "tool": "refund", "caller": {"not": [FINANCE_ID]}}, {"never": "Allow"}),
+        ({"method": "tools/call", "tool": "refund", "caller": "none"}, {"always": "Deny"}),
+        ({"http": {"host": {"suffix": "example.org"}}}, {"never": "Allow"}),
+        ({"method": "tools/call", "where": "!has(request.host)"}, {"never": "Allow"}),
+    ],
+)
+def test_claims_that_hold_are_proved(region: dict[str, Any], claim: dict[str, str]) -> None:
+    result = prove(tool=WAY | region, **claim)
+    assert result.proof == "Proved", result.sentence
+
+
+def test_a_refutation_is_a_small_question_with_its_answer() -> None:
+    result = prove(tool=WAY | {"method": "tools/call", "tool": {"prefix": "get_secret"}}, never="Allow")
+    assert result.proof == "Refuted"
+    assert result.counterexample is not None
+    assert result.counterexample.question.to_dict() == WAY | {
+        "method": "tools/call",
+        "tool": "get_secret",
+        "http": {"method": "A", "path": "/", "host": "a.example.com"},
+    }
+    assert result.counterexample.answer.verdict is Verdict.ALLOW
+    # A request whose headers contradict its message is denied.
+    result = prove(
+        tool=WAY | {"caller": FINANCE, "method": "tools/call", "http": {"host": "a.example.com"}}, always="Allow"
+    )
+    assert result.proof == "Refuted"
+
+
+EXTERNAL = """---
+apiVersion: agentic.networking.x-k8s.io/v1alpha1
+kind: XAccessPolicy
+metadata: {name: ask, namespace: prod}
+spec:
+  targetRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: gw}]
+  action: ExternalAuth
+  externalAuth: {protocol: GRPC, grpc: {}, backendRef: {name: authorizer, port: 5000}}
+"""
+
+
+def test_an_external_authorizer_may_answer_either_way() -> None:
+    region = WAY | {"caller": FINANCE, "tool": "refund", "method": "tools/call", "http": {"host": "a.example.com"}}
+    result = prove(OBJECTS + EXTERNAL, tool=region, never="Allow")
+    assert result.proof == "Refuted"
+    assert result.counterexample is not None
+    assert result.counterexample.question.to_dict()["externalAuth"] == {"XAccessPolicy/prod/ask": "Allow"}
+
+
+def test_what_a_proof_cannot_say_is_named() -> None:
+    late = OBJECTS.replace(
+        "request.mcp.tool_name.startsWith('get')", "request.time > timestamp('2026-01-01T00:00:00Z')"
+    )
+    result = prove(late, tool=WAY, never="Allow")
+    assert result.proof == "Unknown"
+    assert result.why.startswith("`request.time` in rules[1] of the expression")
+
+
+def test_a_change_that_opens_a_tool_is_refuted() -> None:
+    wider = OBJECTS.replace("startsWith('get')", "startsWith('g')")
+    opens, closes = (Proof.from_dict({word: {"against": "old", "planes": ["tool"]}}) for word in ("noNew", "noLoss"))
+    old, new = tierwall.loads(OBJECTS), tierwall.loads(wider)
+    result = tierwall.prove(new, opens, against=old)
+    assert result.proof == "Refuted", result.sentence
+    assert result.counterexample is not None
+    assert result.counterexample.question.to_dict()["tool"] == "g"
+    assert tierwall.prove(new, closes, against=old).proof == "Proved"
+    assert tierwall.prove(old, opens, against=old).proof == "Proved"
+    # A backend that only one side has may come on the other, too, where no policy is on it.
+    added = tierwall.loads(OBJECTS + "---" + OBJECTS.split("---")[1].replace("payments", "other"))
+    assert tierwall.prove(added, opens, against=old).proof == "Proved"
+    unguarded = tierwall.loads(OBJECTS.replace("kind: XBackend, name: payments", "kind: XBackend, name: other"))
+    result = tierwall.prove(unguarded, opens, against=old)
+    assert result.proof == "Refuted"
+
+
+def test_everything_wrong_with_a_region_is_said() -> None:
+    with pytest.raises(InputError) as raised:
+        prove(
+            tool={"gateway": ["a"], "caller": "agents/finance", "http": {"pth": "/"}, "where": "a ==", "tols": 1},
+            never="Allow",
+        )
+    messages = sorted(diagnostic.message.partition(":")[0] for diagnostic in raised.value.diagnostics)
+    assert messages == [
+        "`where` is not a CEL expression",
+        "expected `backend` in `tool`",
+        "expected a SPIFFE id as `caller`, found `agents/finance`",
+        "expected one name as `gateway`, found `['a']`",
+        "unknown key `pth` in `http`",
+        "unknown key `tols` in `tool`",
+    ]
+    with pytest.raises(InputError, match="prod/none"):
+        prove(tool={"gateway": "prod/none", "backend": "prod/payments"}, never="Allow")

@@ -19,10 +19,10 @@ from tierwall.api.decide import decide
 from tierwall.api.model import chain_of
 from tierwall.api.question import ApiQuestion, attributes_of
 from tierwall.core.verdict import Verdict
-from tierwall.proofs.api.chain import ChainCircuit, ChainVerdict
+from tierwall.proofs.api.chain import ChainCircuit, CircuitVerdict
 from tierwall.proofs.api.request import UnknownRequest
 from tierwall.proofs.cel.encoder import settle
-from tierwall.proofs.cel.unknown import World
+from tierwall.proofs.cel.unknown import UnknownWorld
 from tierwall.proofs.cel.values import Values
 from tierwall.proofs.solver import CircuitSolver
 
@@ -143,7 +143,7 @@ def test_the_circuit_of_a_chain_says_what_the_decision_says() -> None:
         objects = random_objects(choose)
         snapshot = tierwall.loads(yaml.safe_dump_all(objects), strict=False).snapshot
 
-        def build(world: World, snapshot: Any = snapshot) -> tuple[UnknownRequest, ChainVerdict]:
+        def build(world: UnknownWorld, snapshot: Any = snapshot) -> tuple[UnknownRequest, CircuitVerdict]:
             request = UnknownRequest(world, (snapshot,))
             verdict = ChainCircuit(snapshot, request).verdict()
             request.finish()

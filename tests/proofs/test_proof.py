@@ -17,7 +17,6 @@ from tierwall.proofs.proof import Change, Claim
 from tierwall.proofs.reader import ProofReader
 from tierwall.proofs.value_set import ANYTHING, SetForm, ValueSet
 
-
 TOOL = {"gateway": "prod/gw", "backend": "prod/payments"}
 
 

@@ -13,7 +13,7 @@ from tests.randomness import seeds
 from tests.worlds import tool_worlds
 from tierwall import InputError, Proof, ProofResult, Verdict
 from tierwall.proofs.cel.encoder import settle
-from tierwall.proofs.cel.unknown import World
+from tierwall.proofs.cel.unknown import UnknownWorld
 from tierwall.proofs.cel.values import Values
 from tierwall.proofs.solver import CircuitSolver
 from tierwall.proofs.tool.call import UnknownCall
@@ -37,7 +37,7 @@ def test_the_circuit_of_a_way_says_what_the_decision_says() -> None:
             if NAME_HEADER in request.headers:
                 continue
 
-            def build(world: World, way: Any = way, request: ToolRequest = request) -> Any:
+            def build(world: UnknownWorld, way: Any = way, request: ToolRequest = request) -> Any:
                 call = UnknownCall(world, way.backend, request.port)
                 policies = PolicyCircuit(call)
                 return call, policies.allows(way.stack), policies.answers
@@ -190,6 +190,8 @@ def test_a_change_that_opens_a_tool_is_refuted() -> None:
     unguarded = tierwall.loads(OBJECTS.replace("kind: XBackend, name: payments", "kind: XBackend, name: other"))
     result = tierwall.prove(unguarded, opens, against=old)
     assert result.proof == "Refuted"
+    moved = tierwall.loads(OBJECTS.replace("name: web", "name: other"))
+    assert "is on one side of the change only" in tierwall.prove(moved, opens, against=old).why
 
 
 def test_everything_wrong_with_a_region_is_said() -> None:

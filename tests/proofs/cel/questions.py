@@ -12,7 +12,7 @@ from tierwall.cel.syntax.ast import Expr
 from tierwall.cel.types import DYN
 from tierwall.cel.values import equal
 from tierwall.proofs.cel.encoder import Encoder, Rails, settle
-from tierwall.proofs.cel.unknown import ANY, STRING, STRINGS, Kind, Shape, Unknown, World
+from tierwall.proofs.cel.unknown import ANY, STRING, STRINGS, Shape, Unknown, UnknownWorld, ValueKind
 from tierwall.proofs.cel.values import Values
 from tierwall.proofs.solver import CircuitSolver
 
@@ -20,12 +20,14 @@ Choose = Callable[[int], int]
 
 ENVIRONMENT = Environment(variables=dict.fromkeys(("object", "other", "request"), DYN), extensions=True)
 REQUEST = Shape(
-    (Kind.MAP,),
-    fields={"user": STRING, "groups": STRINGS, "count": Shape((Kind.NUMBER,), number="int")},
+    (ValueKind.MAP,),
+    fields={"user": STRING, "groups": STRINGS, "count": Shape((ValueKind.NUMBER,), number="int")},
     is_closed=True,
     required=frozenset(("user", "groups", "count")),
 )
-OBJECT = Shape((Kind.MAP, Kind.NULL), fields={"labels": Shape((Kind.MAP,), inner=STRING), "name": STRING})
+OBJECT = Shape(
+    (ValueKind.MAP, ValueKind.NULL), fields={"labels": Shape((ValueKind.MAP,), inner=STRING), "name": STRING}
+)
 SHAPES = {"object": OBJECT, "other": ANY, "request": REQUEST}
 WORDS = ("", "a", "b", "ab", "abc", "A", "prod", "prod-1", "x/y", "a\n")
 PATTERNS = ("^a", "b$", "^[a-z]+$", "prod(-[0-9])?", "^(a|x/).*y?$", ".", "^$", "(")
@@ -232,7 +234,7 @@ class Written:
     def __init__(self, tree: Expr, spare: int = 0) -> None:
         self.tree = tree
 
-        def build(world: World) -> tuple[dict[str, Unknown], Rails]:
+        def build(world: UnknownWorld) -> tuple[dict[str, Unknown], Rails]:
             variables = {name: world.unknown(name, shape) for name, shape in SHAPES.items()}
             return variables, Encoder(world, ENVIRONMENT, variables).rails(tree)
 
@@ -273,18 +275,18 @@ def placed(values: Values, pairs: list[tuple[Unknown, Any]]) -> list[int] | None
         known[unknown.number] = value
         kind = kind_of(value)
         literals += [unknown.is_kind(other) * (1 if other is kind else -1) for other in unknown.shape.kinds]
-        if kind is Kind.BOOL:
+        if kind is ValueKind.BOOL:
             literals.append(unknown.truth if value else -unknown.truth)
-        elif kind in (Kind.STRING, Kind.NUMBER):
+        elif kind in (ValueKind.STRING, ValueKind.NUMBER):
             literals += values.literals(unknown, kind, value)
-        elif kind is Kind.LIST:
+        elif kind is ValueKind.LIST:
             if unknown.elements and len(value) > len(unknown.elements):
                 return None
             literals += [-element.present for element in unknown.elements[len(value) :]]
             for element, item in zip(unknown.elements, value, strict=False):
                 literals.append(element.present)
                 waiting.append((element.value, item))
-        elif kind is Kind.MAP:
+        elif kind is ValueKind.MAP:
             for name, field in unknown.fields.items():
                 literals.append(field.present if name in value else -field.present)
                 if name in value:
@@ -306,16 +308,16 @@ def placed(values: Values, pairs: list[tuple[Unknown, Any]]) -> list[int] | None
     return literals
 
 
-def kind_of(value: Any) -> Kind:
+def kind_of(value: Any) -> ValueKind:
     match value:
         case None:
-            return Kind.NULL
+            return ValueKind.NULL
         case bool():
-            return Kind.BOOL
+            return ValueKind.BOOL
         case int() | float():
-            return Kind.NUMBER
+            return ValueKind.NUMBER
         case str():
-            return Kind.STRING
+            return ValueKind.STRING
         case list():
-            return Kind.LIST
-    return Kind.MAP
+            return ValueKind.LIST
+    return ValueKind.MAP

@@ -18,7 +18,7 @@ from tierwall.proofs.cel import encoder, terms
 from tierwall.proofs.cel.encoder import Encoder
 from tierwall.proofs.cel.language import Languages
 from tierwall.proofs.cel.terms import boolean
-from tierwall.proofs.cel.unknown import Kind, Unknown
+from tierwall.proofs.cel.unknown import Unknown, ValueKind
 from tierwall.proofs.cel.values import Values
 from tierwall.proofs.circuit import TRUE
 from tierwall.proofs.unsupported import Unsupported
@@ -209,7 +209,7 @@ class TestPlantedFaults:
         assert question.evaluate(question.model()) is not True
 
 
-def _ask_for_one(unknown: Unknown, kind: Kind) -> None:
+def _ask_for_one(unknown: Unknown, kind: ValueKind) -> None:
     unknown.world.found.elements[*unknown.path, kind] = 1
 
 

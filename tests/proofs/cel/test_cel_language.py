@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.randomness import examples
 from tierwall.cel.library.regex import matches
-from tierwall.proofs.cel.language import Languages, Region, View
+from tierwall.proofs.cel.language import Languages, Region, StringView
 from tierwall.proofs.unsupported import Unsupported
 
 ALPHABET = "abAB0-/. \né"
@@ -94,8 +94,8 @@ def test_a_language_of_changed_case_is_that_of_the_string_before(pattern: str, t
     language = languages.matching(pattern)
     lower = "".join(char.lower() if char.isascii() else char for char in text)
     upper = "".join(char.upper() if char.isascii() else char for char in text)
-    assert languages.has(languages.before(language, View.LOWER), text) == matches(lower, pattern)
-    assert languages.has(languages.before(language, View.UPPER), text) == matches(upper, pattern)
+    assert languages.has(languages.before(language, StringView.LOWER), text) == matches(lower, pattern)
+    assert languages.has(languages.before(language, StringView.UPPER), text) == matches(upper, pattern)
 
 
 @settings(max_examples=examples(100))
@@ -103,7 +103,7 @@ def test_a_language_of_changed_case_is_that_of_the_string_before(pattern: str, t
 def test_the_path_of_a_url_ends_before_its_query(pattern: str, url: str) -> None:
     languages = Languages()
     path = url.partition("?")[0].partition("#")[0]
-    language = languages.before(languages.matching(pattern), View.URL_PATH)
+    language = languages.before(languages.matching(pattern), StringView.URL_PATH)
     assert languages.has(language, url) == matches(path, pattern)
 
 

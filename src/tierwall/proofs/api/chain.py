@@ -25,7 +25,7 @@ from tierwall.resources.snapshot import Snapshot
 _DEMANDED = {field: path[-1] for path, field in FIELDS.items()}
 
 
-class ChainVerdict(Struct, frozen=True):
+class CircuitVerdict(Struct, frozen=True):
     """The literals that say that the chain allows, and that it denies; else it has no opinion."""
 
     allows: int
@@ -56,7 +56,7 @@ class ChainCircuit:
         # Each with a literal that says that the answer may well be Allow.
         self._open: list[tuple[int, int, str]] = []
 
-    def verdict(self) -> ChainVerdict:
+    def verdict(self) -> CircuitVerdict:
         """Ask the authorizers in order: the first that allows or denies decides."""
         passed_on, allows, denies = TRUE, [], []
         for member in configured_authorizers(self._snapshot):
@@ -71,7 +71,7 @@ class ChainCircuit:
             for literal, grants, why in self._open
         ]
         undecided = tuple((literal, why) for literal, _, why in self._open)
-        return ChainVerdict(allowed, self._circuit.any_of(denies), undecided, tuple(perhaps))
+        return CircuitVerdict(allowed, self._circuit.any_of(denies), undecided, tuple(perhaps))
 
     def _member(self, member: AuthorizerConfig, asked: int) -> tuple[int, int]:
         match member.type:

@@ -1,4 +1,4 @@
-"""Proofs about the api plane: the chain of authorizers, RBAC and conditions, for every request (docs/prove.md#api).
+"""Proofs about the api plane: the chain of authorizers, RBAC and conditions, for every request (docs/prove.md#regions).
 
 A construct of CEL that has no translation makes a proof Unknown. So do requests about which nothing can be said, if
 some are in the region: a policy that asks about an object that the request does not carry, nodes, webhooks.
@@ -14,12 +14,12 @@ from tierwall.cel.syntax.ast import Expr
 from tierwall.core.answer import Answer
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.core.verdict import Verdict
-from tierwall.proofs.api.chain import ChainCircuit, ChainVerdict
+from tierwall.proofs.api.chain import ChainCircuit, CircuitVerdict
 from tierwall.proofs.api.region import ApiRegion
 from tierwall.proofs.api.region import read_region as read_region
 from tierwall.proofs.api.request import UnknownRequest
 from tierwall.proofs.cel.encoder import settle
-from tierwall.proofs.cel.unknown import World
+from tierwall.proofs.cel.unknown import UnknownWorld
 from tierwall.proofs.cel.values import Values
 from tierwall.proofs.proof import Assumptions, Change, Claim
 from tierwall.proofs.result import Candidate, NoCounterexample, PlaneFinding, Unsolved
@@ -47,7 +47,7 @@ def outcomes(answer: Answer) -> frozenset[Verdict]:
 def prove(snapshot: Snapshot, region: ApiRegion, claim: Claim, assume: Assumptions, effort: float) -> PlaneFinding:
     """Search for a request of the region that refutes the claim."""
 
-    def refuting(request: UnknownRequest, verdicts: Sequence[ChainVerdict]) -> list[int]:
+    def refuting(request: UnknownRequest, verdicts: Sequence[CircuitVerdict]) -> list[int]:
         (verdict,) = verdicts
         literals = verdict.is_verdict(claim.verdict)
         return list(literals) if claim.word == "never" else [-request.circuit.all_of(literals)]
@@ -58,7 +58,7 @@ def prove(snapshot: Snapshot, region: ApiRegion, claim: Claim, assume: Assumptio
 def prove_change(old: Snapshot, new: Snapshot, change: Change, assume: Assumptions, effort: float) -> PlaneFinding:
     """Search for a request that is allowed now and was not, or the other way round."""
 
-    def refuting(request: UnknownRequest, verdicts: Sequence[ChainVerdict]) -> list[int]:
+    def refuting(request: UnknownRequest, verdicts: Sequence[CircuitVerdict]) -> list[int]:
         before, after = verdicts
         gained, kept = (after, before) if change.word == "noNew" else (before, after)
         return [gained.allows, -kept.allows]
@@ -72,11 +72,11 @@ def _search(
     assume: Assumptions,
     effort: float,
     verdict_of_claim: Verdict,
-    refuting: Callable[[UnknownRequest, Sequence[ChainVerdict]], list[int]],
+    refuting: Callable[[UnknownRequest, Sequence[CircuitVerdict]], list[int]],
 ) -> PlaneFinding:
     assumed = _assumption(assume)
 
-    def build(world: World) -> tuple[UnknownRequest, list[int], list[tuple[int, str]]]:
+    def build(world: UnknownWorld) -> tuple[UnknownRequest, list[int], list[tuple[int, str]]]:
         request = UnknownRequest(world, snapshots)
         verdicts = [ChainCircuit(snapshot, request).verdict() for snapshot in snapshots]
         within = request.within(region)

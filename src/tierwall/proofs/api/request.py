@@ -17,34 +17,34 @@ from tierwall.cel.syntax import ast
 from tierwall.proofs.api.region import ApiRegion
 from tierwall.proofs.cel.encoder import Encoder, Rails
 from tierwall.proofs.cel.region import in_set
-from tierwall.proofs.cel.terms import MISSING, Comparing, Constant, Leaf
-from tierwall.proofs.cel.unknown import STRING, STRINGS, Element, Kind, Shape, Unknown, World
+from tierwall.proofs.cel.terms import MISSING, Constant, Leaf, LeafComparison
+from tierwall.proofs.cel.unknown import STRING, STRINGS, Element, Shape, Unknown, UnknownWorld, ValueKind
 from tierwall.proofs.cel.values import Values
 from tierwall.proofs.circuit import FALSE
 from tierwall.proofs.solver import CircuitSolver
 from tierwall.resources.snapshot import Snapshot
 
 _REQUIREMENT = Shape(
-    (Kind.MAP,),
+    (ValueKind.MAP,),
     fields={"key": STRING, "operator": STRING, "values": STRINGS},
     is_closed=True,
     required=frozenset(("key", "operator", "values")),
 )
-_SELECTOR = Shape((Kind.LIST,), inner=_REQUIREMENT)
+_SELECTOR = Shape((ValueKind.LIST,), inner=_REQUIREMENT)
 _USER = Shape(
-    (Kind.MAP,),
+    (ValueKind.MAP,),
     fields={
         "username": STRING,
         "groups": STRINGS,
         "uid": STRING,
-        "extra": Shape((Kind.MAP,), inner=STRINGS),
+        "extra": Shape((ValueKind.MAP,), inner=STRINGS),
     },
     is_closed=True,
     required=frozenset(("username", "groups", "uid", "extra")),
 )
 _NAMES = ("verb", "apiGroup", "apiVersion", "resource", "subresource", "namespace", "name", "path")
 _REQUEST = Shape(
-    (Kind.MAP,),
+    (ValueKind.MAP,),
     fields={
         **dict.fromkeys(_NAMES, STRING),
         "userInfo": _USER,
@@ -54,16 +54,16 @@ _REQUEST = Shape(
     is_closed=True,
     required=frozenset((*_NAMES, "userInfo")),
 )
-_STRING_MAP = Shape((Kind.MAP,), inner=STRING)
+_STRING_MAP = Shape((ValueKind.MAP,), inner=STRING)
 _METADATA = Shape(
-    (Kind.MAP,), fields={"name": STRING, "namespace": STRING, "labels": _STRING_MAP, "annotations": _STRING_MAP}
+    (ValueKind.MAP,), fields={"name": STRING, "namespace": STRING, "labels": _STRING_MAP, "annotations": _STRING_MAP}
 )
-_OBJECT = Shape((Kind.NULL, Kind.MAP), fields={"metadata": _METADATA, "apiVersion": STRING, "kind": STRING})
+_OBJECT = Shape((ValueKind.NULL, ValueKind.MAP), fields={"metadata": _METADATA, "apiVersion": STRING, "kind": STRING})
 _SHAPES = {
     "object": _OBJECT,
     "oldObject": _OBJECT,
-    "options": Shape((Kind.NULL, Kind.MAP)),
-    "operation": Shape((Kind.NULL, Kind.STRING)),
+    "options": Shape((ValueKind.NULL, ValueKind.MAP)),
+    "operation": Shape((ValueKind.NULL, ValueKind.STRING)),
     "namespaceObject": _OBJECT,
 }
 # The attributes of questions, and where expressions find them.
@@ -74,10 +74,10 @@ _QUESTION = {"oldObject": "old_object", "namespaceObject": "namespace_object"}
 class UnknownRequest:
     """A request in a world, and what holds for every request."""
 
-    def __init__(self, world: World, snapshots: tuple[Snapshot, ...]) -> None:
+    def __init__(self, world: UnknownWorld, snapshots: tuple[Snapshot, ...]) -> None:
         self.world = world
         self.circuit = world.circuit
-        self.comparing = Comparing(world)
+        self.comparing = LeafComparison(world)
         self.request = world.unknown("request", _REQUEST)
         # The name in the URL: `request.name` is another one where only the object has a name.
         self.name = world.unknown("name", STRING)
@@ -145,7 +145,7 @@ class UnknownRequest:
         for name in ("object", "oldObject"):
             variables: dict[str, Leaf] = {"request": self.request, **self.data, "object": self.data[name]}
             holds = Encoder(self.world, ENVIRONMENT, variables).rails(expression).true
-            self.circuit.require(self.data[name].is_kind(Kind.NULL), holds)
+            self.circuit.require(self.data[name].is_kind(ValueKind.NULL), holds)
 
     def within(self, region: ApiRegion) -> list[int]:
         """Return the literals that say that the request is in a region."""
@@ -164,7 +164,7 @@ class UnknownRequest:
         namespace = self.data["namespaceObject"]
         metadata = _present(namespace, "metadata").value
         name = _present(metadata, "name")
-        is_map = namespace.is_kind(Kind.MAP)
+        is_map = namespace.is_kind(ValueKind.MAP)
         self.circuit.require(-is_map, name.present)
         self.circuit.require(-is_map, self.comparing.equal(name.value, self.field("namespace")))
         declared = {
@@ -255,7 +255,7 @@ class UnknownRequest:
         require = self.circuit.require
         deletes = self.circuit.all_of((is_plain_write, self.one_of("verb", ("delete", "deletecollection"))))
         creates = self.circuit.all_of((is_plain_write, self.equals("verb", "create")))
-        given, old = self.data["object"].is_kind(Kind.MAP), self.data["oldObject"].is_kind(Kind.MAP)
+        given, old = self.data["object"].is_kind(ValueKind.MAP), self.data["oldObject"].is_kind(ValueKind.MAP)
         require(-given, self.carries_data)
         require(-old, self.carries_data)
         require(-self.carries_data, deletes, given)
@@ -266,9 +266,9 @@ class UnknownRequest:
         # Every object has metadata, except for the options of a connect request.
         for name in ("object", "oldObject", "namespaceObject"):
             present = _present(self.data[name], "metadata").present
-            require(-self.data[name].is_kind(Kind.MAP), present, self.is_connect if name == "object" else FALSE)
+            require(-self.data[name].is_kind(ValueKind.MAP), present, self.is_connect if name == "object" else FALSE)
         operation = self.data["operation"]
-        is_given = operation.is_kind(Kind.STRING)
+        is_given = operation.is_kind(ValueKind.STRING)
         require(-is_given, self.carries_data)
         require(-self.carries_data, is_given)
         for verb, word in OPERATIONS.items():
@@ -277,10 +277,10 @@ class UnknownRequest:
             -self.circuit.all_of((self.carries_data, self.is_connect)),
             self.comparing.equal(operation, Constant("CONNECT")),
         )
-        options = self.data["options"].is_kind(Kind.MAP)
+        options = self.data["options"].is_kind(ValueKind.MAP)
         require(-options, self.carries_data)
         in_namespace = self.circuit.all_of((self.carries_data, -self.equals("namespace", "")))
-        namespace = self.data["namespaceObject"].is_kind(Kind.MAP)
+        namespace = self.data["namespaceObject"].is_kind(ValueKind.MAP)
         require(-namespace, in_namespace)
         require(namespace, -in_namespace)
 

@@ -21,12 +21,12 @@ from tierwall.proofs.cel.functions import Functions
 from tierwall.proofs.cel.terms import (
     MISSING,
     NOTHING,
-    Comparing,
     Constant,
     Items,
     Leaf,
-    Missing,
-    Some,
+    LeafComparison,
+    MissingData,
+    SomeValue,
     Term,
     boolean,
     decided,
@@ -38,7 +38,7 @@ from tierwall.proofs.cel.terms import (
     rails,
     under,
 )
-from tierwall.proofs.cel.unknown import Demands, Kind, Unknown, World
+from tierwall.proofs.cel.unknown import Demands, Unknown, UnknownWorld, ValueKind
 from tierwall.proofs.circuit import FALSE, TRUE
 from tierwall.proofs.unsupported import Unsupported
 
@@ -55,11 +55,11 @@ class Rails(msgspec.Struct, frozen=True):
     missing: int = FALSE
 
 
-def settle(build: Callable[[World], Result], spare: int = 0) -> tuple[World, Result]:
+def settle(build: Callable[[UnknownWorld], Result], spare: int = 0) -> tuple[UnknownWorld, Result]:
     """Write a question down in worlds with more and more elements, until one has all that the question asks for."""
     demands = Demands({}, {})
     for _ in range(MAX_ROUNDS):
-        world = World(demands, spare)
+        world = UnknownWorld(demands, spare)
         try:
             result = build(world)
         except RecursionError:
@@ -73,12 +73,12 @@ def settle(build: Callable[[World], Result], spare: int = 0) -> tuple[World, Res
 class Encoder:
     """Translates expressions over the variables of one world."""
 
-    def __init__(self, world: World, environment: Environment, variables: Mapping[str, Leaf]) -> None:
+    def __init__(self, world: UnknownWorld, environment: Environment, variables: Mapping[str, Leaf]) -> None:
         self._world = world
         self._circuit = world.circuit
         self._environment = environment
         self._variables = variables
-        self._comparing = Comparing(world)
+        self._comparing = LeafComparison(world)
         self._functions = Functions(self._comparing, environment)
 
     def rails(self, node: ast.Expr) -> Rails:
@@ -127,7 +127,7 @@ class Encoder:
         results = []
         for guard, leaf in term:
             if guard != FALSE:
-                result: Term = [(TRUE, leaf)] if isinstance(leaf, Missing) else step(leaf)
+                result: Term = [(TRUE, leaf)] if isinstance(leaf, MissingData) else step(leaf)
                 results.append(under(self._circuit, guard, result))
         return merged(self._circuit, results)
 
@@ -146,7 +146,7 @@ class Encoder:
                 return [(field.present, field.value)] if field is not None else []
             case Constant(value=dict() as entries):
                 return [(TRUE, Constant(entries[name]))] if name in entries else []
-            case Some() | Constant(value=OptionalValue()):
+            case SomeValue() | Constant(value=OptionalValue()):
                 return self._optional_field(leaf, name)
         return []
 
@@ -157,7 +157,7 @@ class Encoder:
             ):
                 return []
             return [(TRUE, Constant(optional_field(leaf.value, name)))]
-        inner = leaf.value if isinstance(leaf, Some) else leaf
+        inner = leaf.value if isinstance(leaf, SomeValue) else leaf
         if isinstance(inner, Constant):
             return (
                 self._optional_field(inner, name) if not isinstance(inner.value, OptionalValue) else [(TRUE, NOTHING)]
@@ -168,16 +168,16 @@ class Encoder:
             return [(TRUE, NOTHING)]
         field = inner.field(name)
         present = field.present if field is not None else FALSE
-        term: Term = [(self._circuit.all_of((-inner.is_kind(Kind.LIST), -present)), NOTHING)]
-        return term if field is None else [(present, Some(field.value)), *term]
+        term: Term = [(self._circuit.all_of((-inner.is_kind(ValueKind.LIST), -present)), NOTHING)]
+        return term if field is None else [(present, SomeValue(field.value)), *term]
 
     def _has(self, leaf: Leaf, name: str) -> Term:
-        inner = leaf.value if isinstance(leaf, Some) else leaf
+        inner = leaf.value if isinstance(leaf, SomeValue) else leaf
         match inner:
             case Unknown():
                 field = inner.field(name)
                 present = field.present if field is not None else FALSE
-                return decided(self._circuit, -inner.is_kind(Kind.LIST), present)
+                return decided(self._circuit, -inner.is_kind(ValueKind.LIST), present)
             case Items():
                 return []
             case Constant(value=value):
@@ -205,7 +205,7 @@ class Encoder:
                 for guard, arg in zip(rails(circuit, test), args[1:], strict=True)
                 if guard != FALSE
             ]
-            branches.append([(guard, leaf) for guard, leaf in test if isinstance(leaf, Missing)])
+            branches.append([(guard, leaf) for guard, leaf in test if isinstance(leaf, MissingData)])
             return merged(circuit, branches)
         terms = [self._term(arg, scope) for arg in args]
         if function in LAZY and len(terms) == 2:
@@ -214,7 +214,7 @@ class Encoder:
 
     def _or(self, leaf: Leaf, default: Term, unwraps: bool) -> Term:
         match leaf:
-            case Some():
+            case SomeValue():
                 return [(TRUE, leaf.value if unwraps else leaf)]
             case Constant(value=OptionalValue(present=True, value=value)):
                 return [(TRUE, Constant(value) if unwraps else leaf)]
@@ -258,7 +258,7 @@ class Encoder:
                 if not leaf.value.present:
                     return [(TRUE, NOTHING)]
                 inner: Leaf = Constant(leaf.value.value)
-            elif isinstance(leaf, Some):
+            elif isinstance(leaf, SomeValue):
                 inner = leaf.value
             else:
                 return []
@@ -287,7 +287,7 @@ class Encoder:
                 entries = tuple((TRUE, [(TRUE, Constant(item))]) for item in elements)
                 return [(TRUE, Items(entries, lambda count: None))]  # type: ignore[arg-type]
             case Unknown():
-                kinds = [kind for kind in (Kind.LIST, Kind.MAP) if leaf.is_kind(kind) != FALSE]
+                kinds = [kind for kind in (ValueKind.LIST, ValueKind.MAP) if leaf.is_kind(kind) != FALSE]
                 return [(leaf.is_kind(kind), self._comparing.items(leaf, kind)) for kind in kinds]
         return []
 
@@ -347,4 +347,4 @@ class Encoder:
 
 def _known(term: Term) -> Term:
     """Return the leaves that do not depend on missing data."""
-    return [(guard, leaf) for guard, leaf in term if not isinstance(leaf, Missing)]
+    return [(guard, leaf) for guard, leaf in term if not isinstance(leaf, MissingData)]

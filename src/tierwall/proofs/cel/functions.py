@@ -16,18 +16,18 @@ from tierwall.cel.evaluate.dispatch import Meter, find_dispatcher
 from tierwall.cel.library.cost import CALL_LIMIT
 from tierwall.cel.library.regex import compile_pattern
 from tierwall.cel.values import NUMERIC, OptionalValue, map_keys
-from tierwall.proofs.cel.language import View
+from tierwall.proofs.cel.language import StringView
 from tierwall.proofs.cel.terms import (
     MISSING,
     NOTHING,
-    Comparing,
     Constant,
     Items,
     Leaf,
-    Missing,
-    Seen,
+    LeafComparison,
+    MissingData,
+    SeenString,
     Size,
-    Some,
+    SomeValue,
     Term,
     boolean,
     decided,
@@ -36,7 +36,7 @@ from tierwall.proofs.cel.terms import (
     rails,
     under,
 )
-from tierwall.proofs.cel.unknown import Kind, Unknown
+from tierwall.proofs.cel.unknown import Unknown, ValueKind
 from tierwall.proofs.circuit import FALSE, TRUE
 from tierwall.proofs.unsupported import Unsupported
 
@@ -50,7 +50,7 @@ _TWO = ("_==_", "_!=_", "@in", "_[_]", "_[?_]", "_+_")
 class Functions:
     """Calls of functions with terms."""
 
-    def __init__(self, comparing: Comparing, environment: Environment) -> None:
+    def __init__(self, comparing: LeafComparison, environment: Environment) -> None:
         self._comparing = comparing
         self._world = comparing.world
         self._circuit = comparing.circuit
@@ -64,10 +64,10 @@ class Functions:
             "_[?_]": self._optional_index,
             "_+_": self._plus,
             "size": self._size,
-            "lowerAscii": lambda leaf: self._seen(leaf, View.LOWER),
-            "upperAscii": lambda leaf: self._seen(leaf, View.UPPER),
+            "lowerAscii": lambda leaf: self._seen(leaf, StringView.LOWER),
+            "upperAscii": lambda leaf: self._seen(leaf, StringView.UPPER),
             "dyn": lambda leaf: [(TRUE, leaf)],
-            "optional.of": lambda leaf: [(TRUE, Some(leaf))],
+            "optional.of": lambda leaf: [(TRUE, SomeValue(leaf))],
             "optional.ofNonZeroValue": self._of_non_zero,
             "hasValue": self._has_value,
             "value": self._value,
@@ -85,7 +85,7 @@ class Functions:
             guard = self._circuit.all_of(guard for guard, _ in chosen)
             if guard != FALSE:
                 leaves = [leaf for _, leaf in chosen]
-                if any(isinstance(leaf, Missing) for leaf in leaves):
+                if any(isinstance(leaf, MissingData) for leaf in leaves):
                     results.append([(guard, MISSING)])
                     continue
                 results.append(under(self._circuit, guard, self._apply(function, leaves)))
@@ -127,15 +127,15 @@ class Functions:
     def _order(self, function: str, left: Leaf, right: Leaf) -> Term:
         if isinstance(left, Constant):
             return self._order(_MIRRORED[function], right, left)
-        if isinstance(left, Some | Items) or (isinstance(right, Some | Items)):
+        if isinstance(left, SomeValue | Items) or (isinstance(right, SomeValue | Items)):
             return []
         if not isinstance(right, Constant):
             raise Unsupported(f"{_name(function)} between two values that are not known")
         if type(right.value) not in NUMERIC:
             return self._unordered(function, left, right.value)
-        if isinstance(left, Seen):
+        if isinstance(left, SeenString):
             return []
-        is_number = left.is_kind(Kind.NUMBER) if isinstance(left, Unknown) else TRUE
+        is_number = left.is_kind(ValueKind.NUMBER) if isinstance(left, Unknown) else TRUE
         if is_number == FALSE:
             return []
         less, equal = self._comparing.order(left, right.value)  # type: ignore[arg-type]
@@ -147,7 +147,7 @@ class Functions:
 
     def _unordered(self, function: str, left: Leaf, value: object) -> Term:
         """Order strings and bools, which is not understood; values of other types have no order with an unknown."""
-        kind = {str: Kind.STRING, bool: Kind.BOOL}.get(type(value))
+        kind = {str: ValueKind.STRING, bool: ValueKind.BOOL}.get(type(value))
         if kind is None or (isinstance(left, Unknown) and left.is_kind(kind) == FALSE) or isinstance(left, Size):
             return []
         raise Unsupported(f"{_name(function)} between strings or bools")
@@ -156,13 +156,13 @@ class Functions:
         languages = self._world.languages
         if isinstance(left, Constant):
             return self._part_of(function, left.value, right)
-        is_string = (
-            left.is_kind(Kind.STRING) if isinstance(left, Unknown) else TRUE if isinstance(left, Seen) else FALSE
-        )
+        is_string = TRUE if isinstance(left, SeenString) else FALSE
+        if isinstance(left, Unknown):
+            is_string = left.is_kind(ValueKind.STRING)
         if is_string == FALSE:
             return []
         if not isinstance(right, Constant):
-            if isinstance(right, Unknown) and right.is_kind(Kind.STRING) == FALSE:
+            if isinstance(right, Unknown) and right.is_kind(ValueKind.STRING) == FALSE:
                 return []
             raise Unsupported(f"{function} with a string that is not known")
         if not isinstance(right.value, str):
@@ -180,15 +180,15 @@ class Functions:
                 except Failure:
                     return []
                 language = languages.matching(right.value)
-        if isinstance(left, Seen):
+        if isinstance(left, SeenString):
             return decided(self._circuit, TRUE, left.of.in_language(languages.before(language, left.view)))
         assert isinstance(left, Unknown)
         return decided(self._circuit, is_string, left.in_language(language))
 
     def _part_of(self, function: str, text: object, part: Leaf) -> Term:
         """Test a known string with an unknown one: it has finitely many parts."""
-        if not isinstance(text, str) or not isinstance(part, Unknown) or part.is_kind(Kind.STRING) == FALSE:
-            if isinstance(part, Seen) and isinstance(text, str):
+        if not isinstance(text, str) or not isinstance(part, Unknown) or part.is_kind(ValueKind.STRING) == FALSE:
+            if isinstance(part, SeenString) and isinstance(text, str):
                 raise Unsupported(f"{function} with a string that is not known")
             return []
         length = len(text)
@@ -198,7 +198,7 @@ class Functions:
         ends = range(length + 1) if function != "endsWith" else (length,)
         parts = {text[start:end] for start in starts for end in ends if start <= end}
         test = part.in_language(self._world.languages.one_of(sorted(parts)))
-        return decided(self._circuit, part.is_kind(Kind.STRING), test)
+        return decided(self._circuit, part.is_kind(ValueKind.STRING), test)
 
     def _in(self, item: Leaf, container: Leaf) -> Term:
         equal, any_of = self._comparing.equal, self._circuit.any_of
@@ -212,12 +212,12 @@ class Functions:
                 return decided(self._circuit, TRUE, self._comparing.contains(container, item))
             case Unknown():
                 results: list[Term] = []
-                if container.is_kind(Kind.LIST) != FALSE:
+                if container.is_kind(ValueKind.LIST) != FALSE:
                     test = self._comparing.is_element(container, item)
-                    results.append(decided(self._circuit, container.is_kind(Kind.LIST), test))
-                if container.is_kind(Kind.MAP) != FALSE:
+                    results.append(decided(self._circuit, container.is_kind(ValueKind.LIST), test))
+                if container.is_kind(ValueKind.MAP) != FALSE:
                     test = any_of(entry.present for entry in self._comparing.entry(container, item))
-                    results.append(decided(self._circuit, container.is_kind(Kind.MAP), test))
+                    results.append(decided(self._circuit, container.is_kind(ValueKind.MAP), test))
                 return merged(self._circuit, results)
         return []
 
@@ -234,14 +234,14 @@ class Functions:
         if _is_optional(container):
             return (
                 self._optional_index(container.value, key)
-                if isinstance(container, Some)
+                if isinstance(container, SomeValue)
                 else self._in_known(container, key)
             )
         elements = self._indexed(container, key)
         missing = [-guard for guard, _ in elements]
         if not _is_whole(key.value):
             # A list has no such index at all: that is an error.
-            is_list = container.is_kind(Kind.LIST) if isinstance(container, Unknown) else FALSE
+            is_list = container.is_kind(ValueKind.LIST) if isinstance(container, Unknown) else FALSE
             missing.append(TRUE if isinstance(container, Items) else is_list)
             missing[-1] = -missing[-1]
         none = self._circuit.all_of(missing)
@@ -264,24 +264,24 @@ class Functions:
                 return self._element(container, key)
             case Unknown():
                 elements: Term = []
-                if container.is_kind(Kind.LIST) != FALSE:
-                    is_list = container.is_kind(Kind.LIST)
+                if container.is_kind(ValueKind.LIST) != FALSE:
+                    is_list = container.is_kind(ValueKind.LIST)
                     elements += under(self._circuit, is_list, self._element(container, key))
-                if container.is_kind(Kind.MAP) != FALSE:
+                if container.is_kind(ValueKind.MAP) != FALSE:
                     elements += [(entry.present, entry.value) for entry in self._comparing.entry(container, key)]
                 return elements
         return []
 
     def _element(self, container: Items | Unknown, key: Leaf) -> Term:
         """Return the element of a list at an index."""
-        if isinstance(key, Unknown) and key.is_kind(Kind.NUMBER) == FALSE:
+        if isinstance(key, Unknown) and key.is_kind(ValueKind.NUMBER) == FALSE:
             return []
         if not isinstance(key, Constant):
             raise Unsupported("an index that is not known")
         if not _is_whole(key.value):
             return []
         place = int(key.value)  # type: ignore[call-overload]
-        items = container if isinstance(container, Items) else self._comparing.items(container, Kind.LIST)
+        items = container if isinstance(container, Items) else self._comparing.items(container, ValueKind.LIST)
         if place < 0:
             return []
         items.ask_for(place + 1)
@@ -300,8 +300,8 @@ class Functions:
             elif isinstance(leaf, Constant) and isinstance(leaf.value, list):
                 entries = tuple((TRUE, [(TRUE, Constant(item))]) for item in leaf.value)
                 sides.append((TRUE, Items(entries, lambda count: None)))  # type: ignore[arg-type]
-            elif isinstance(leaf, Unknown) and leaf.is_kind(Kind.LIST) != FALSE:
-                sides.append((leaf.is_kind(Kind.LIST), self._comparing.items(leaf, Kind.LIST)))
+            elif isinstance(leaf, Unknown) and leaf.is_kind(ValueKind.LIST) != FALSE:
+                sides.append((leaf.is_kind(ValueKind.LIST), self._comparing.items(leaf, ValueKind.LIST)))
         if len(sides) < 2 or all(isinstance(leaf, Unknown) for leaf in (left, right)):
             raise Unsupported("+ with a value that is not known")
         (first_guard, first), (second_guard, second) = sides
@@ -318,38 +318,38 @@ class Functions:
         match leaf:
             case Items():
                 return [(TRUE, Size(leaf))]
-            case Seen():
+            case SeenString():
                 return [(TRUE, Size(leaf))]
             case Unknown():
-                sizes: Term = [(leaf.is_kind(Kind.STRING), Size(leaf))]
-                for kind in (Kind.LIST, Kind.MAP):
+                sizes: Term = [(leaf.is_kind(ValueKind.STRING), Size(leaf))]
+                for kind in (ValueKind.LIST, ValueKind.MAP):
                     if leaf.is_kind(kind) != FALSE:
                         sizes.append((leaf.is_kind(kind), Size(self._comparing.items(leaf, kind))))
                 return sizes
         return []
 
-    def _seen(self, leaf: Leaf, view: View) -> Term:
-        if isinstance(leaf, Seen):
+    def _seen(self, leaf: Leaf, view: StringView) -> Term:
+        if isinstance(leaf, SeenString):
             if leaf.view is view:
                 return [(TRUE, leaf)]
             raise Unsupported(f"{view.value} of {leaf.view.value}")
-        return [(leaf.is_kind(Kind.STRING), Seen(leaf, view))] if isinstance(leaf, Unknown) else []
+        return [(leaf.is_kind(ValueKind.STRING), SeenString(leaf, view))] if isinstance(leaf, Unknown) else []
 
     def _of_non_zero(self, leaf: Leaf) -> Term:
         if not isinstance(leaf, Unknown):
             raise Unsupported("optional.ofNonZeroValue of a computed value")
         is_zero = self._comparing.is_zero(leaf)
-        return [(is_zero, NOTHING), (-is_zero, Some(leaf))]
+        return [(is_zero, NOTHING), (-is_zero, SomeValue(leaf))]
 
     def _has_value(self, leaf: Leaf) -> Term:
-        return boolean(TRUE, FALSE) if isinstance(leaf, Some) else []
+        return boolean(TRUE, FALSE) if isinstance(leaf, SomeValue) else []
 
     def _value(self, leaf: Leaf) -> Term:
-        return [(TRUE, leaf.value)] if isinstance(leaf, Some) else []
+        return [(TRUE, leaf.value)] if isinstance(leaf, SomeValue) else []
 
 
 def _is_optional(leaf: Leaf) -> bool:
-    return isinstance(leaf, Some) or (isinstance(leaf, Constant) and isinstance(leaf.value, OptionalValue))
+    return isinstance(leaf, SomeValue) or (isinstance(leaf, Constant) and isinstance(leaf.value, OptionalValue))
 
 
 def _is_whole(value: object) -> bool:

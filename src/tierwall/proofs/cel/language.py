@@ -17,8 +17,8 @@ import msgspec
 
 from tierwall.proofs.cel.pattern import (
     EVERYTHING,
-    Chars,
-    Choice,
+    CharSet,
+    PatternChoice,
     Ranges,
     Reader,
     Repeat,
@@ -44,7 +44,7 @@ NOTHING, EMPTY = 0, 1
 _QUERY: Ranges = ((35, 35), (63, 63))
 
 
-class View(Enum):
+class StringView(Enum):
     """A part or form of a string: in small letters, in capitals, or the path of a URL without query and fragment."""
 
     LOWER = "lowerAscii"
@@ -137,14 +137,14 @@ class Languages:
             ways.append(language)
         return self.any_of(ways)
 
-    def before(self, language: int, view: View) -> int:
+    def before(self, language: int, view: StringView) -> int:
         """Return the strings whose view is in the language."""
-        if view is View.URL_PATH:
+        if view is StringView.URL_PATH:
             query = self._after(self._chars(_QUERY), self.anything)
             return self._after(self._seen(language, view), self.any_of((EMPTY, query)))
         return self._seen(language, view)
 
-    def _seen(self, language: int, view: View) -> int:
+    def _seen(self, language: int, view: StringView) -> int:
         term = self._terms[language]
         inner = [self._seen(part, view) for part in term.parts]
         match term.kind:
@@ -255,11 +255,11 @@ class Languages:
 
     def _tree(self, tree: Tree) -> int:
         match tree:
-            case Chars(ranges=ranges):
+            case CharSet(ranges=ranges):
                 return self._chars(ranges)
             case Sequence(parts=parts):
                 return self._sequence(parts)
-            case Choice(branches=parts):
+            case PatternChoice(branches=parts):
                 return self.any_of(map(self._tree, parts))
             case Repeat(part=part, least=least, most=most):
                 return self._repeat(self._tree(part), least, most)
@@ -346,11 +346,11 @@ def _some(ranges: list[tuple[int, int]], count: int) -> list[str]:
     return chosen
 
 
-def _before(ranges: Ranges, view: View) -> Ranges:
+def _before(ranges: Ranges, view: StringView) -> Ranges:
     """Return the characters that a view makes members of a set."""
-    if view is View.URL_PATH:
+    if view is StringView.URL_PATH:
         return common(ranges, without(_QUERY))
-    changed, target, shift = ((65, 90), (97, 122), 32) if view is View.LOWER else ((97, 122), (65, 90), -32)
+    changed, target, shift = ((65, 90), (97, 122), 32) if view is StringView.LOWER else ((97, 122), (65, 90), -32)
     kept: list[tuple[int, int]] = []
     for low, high in ranges:
         kept += [(low, min(high, changed[0] - 1)), (max(low, changed[1] + 1), high)]

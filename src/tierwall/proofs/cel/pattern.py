@@ -24,7 +24,7 @@ EVERYTHING: Ranges = ((0, 0xD7FF), (0xE000, LAST))
 _MAX_BRANCHES = 64
 
 
-class Chars(msgspec.Struct, frozen=True):
+class CharSet(msgspec.Struct, frozen=True):
     """One character of a set."""
 
     ranges: Ranges
@@ -36,7 +36,7 @@ class Sequence(msgspec.Struct, frozen=True):
     parts: tuple[Tree, ...]
 
 
-class Choice(msgspec.Struct, frozen=True):
+class PatternChoice(msgspec.Struct, frozen=True):
     """One of some branches."""
 
     branches: tuple[Tree, ...]
@@ -56,7 +56,7 @@ class Anchor(msgspec.Struct, frozen=True):
     is_end: bool
 
 
-Tree: TypeAlias = Chars | Sequence | Choice | Repeat | Anchor
+Tree: TypeAlias = CharSet | Sequence | PatternChoice | Repeat | Anchor
 
 
 class Branch(msgspec.Struct, frozen=True):
@@ -146,7 +146,7 @@ class Reader:
         while self._peek() == "|":
             self._place += 1
             branches.append(self._sequence(depth))
-        return branches[0] if len(branches) == 1 else Choice(tuple(branches))
+        return branches[0] if len(branches) == 1 else PatternChoice(tuple(branches))
 
     def _sequence(self, depth: int) -> Tree:
         parts: list[Tree] = []
@@ -185,20 +185,20 @@ class Reader:
             self._place += 1
             return inner
         if char == "[":
-            return Chars(self._set())
+            return CharSet(self._set())
         if char == "\\":
             return self._escape()
         self._place += 1
         if char in "^$":
             return Anchor(char == "$")
-        return Chars(_DOT if char == "." else ((ord(char), ord(char)),))
+        return CharSet(_DOT if char == "." else ((ord(char), ord(char)),))
 
     def _escape(self) -> Tree:
         letter = self._text[self._place + 1]
         if letter in "Az":
             self._place += 2
             return Anchor(letter == "z")
-        return Chars(self._escaped())
+        return CharSet(self._escaped())
 
     def _escaped(self) -> Ranges:
         """Read an escape that stands for characters."""
@@ -272,9 +272,9 @@ def branches(tree: Tree) -> list[Branch]:
             ends, parts = True, parts[:-1]
         if len(waiting) + len(ways) > _MAX_BRANCHES:
             raise Unsupported("so many anchors in a regular expression")
-        if parts and isinstance(parts[0], Choice) and _has_anchor(parts[0]):
+        if parts and isinstance(parts[0], PatternChoice) and _has_anchor(parts[0]):
             waiting += [(begins, (*_parts(branch), *parts[1:]), ends) for branch in parts[0].branches]
-        elif parts and isinstance(parts[-1], Choice) and _has_anchor(parts[-1]):
+        elif parts and isinstance(parts[-1], PatternChoice) and _has_anchor(parts[-1]):
             waiting += [(begins, (*parts[:-1], *_parts(branch)), ends) for branch in parts[-1].branches]
         elif any(map(_has_anchor, parts)):
             raise Unsupported("an anchor inside a regular expression")
@@ -294,7 +294,7 @@ def _has_anchor(tree: Tree) -> bool:
     match tree:
         case Anchor():
             return True
-        case Sequence(parts=parts) | Choice(branches=parts):
+        case Sequence(parts=parts) | PatternChoice(branches=parts):
             return any(map(_has_anchor, parts))
         case Repeat(part=part):
             return _has_anchor(part)

@@ -12,8 +12,8 @@ from typing import TypeAlias
 import msgspec
 
 from tierwall.cel.values import NONE, NUMERIC, OpaqueValue, OptionalValue, equal, map_keys
-from tierwall.proofs.cel.language import View
-from tierwall.proofs.cel.unknown import MAX_NUMBER, Element, Kind, Number, Unknown, World
+from tierwall.proofs.cel.language import StringView
+from tierwall.proofs.cel.unknown import MAX_NUMBER, Element, Number, Unknown, UnknownWorld, ValueKind
 from tierwall.proofs.circuit import FALSE, TRUE, Circuit
 from tierwall.proofs.unsupported import Unsupported
 
@@ -24,23 +24,23 @@ class Constant(msgspec.Struct, frozen=True, eq=False):
     value: object
 
 
-class Some(msgspec.Struct, frozen=True, eq=False):
+class SomeValue(msgspec.Struct, frozen=True, eq=False):
     """An optional that has a value; one that has none is a constant."""
 
     value: Leaf
 
 
-class Seen(msgspec.Struct, frozen=True, eq=False):
+class SeenString(msgspec.Struct, frozen=True, eq=False):
     """A part or form of a string."""
 
     of: Unknown
-    view: View
+    view: StringView
 
 
 class Size(msgspec.Struct, frozen=True, eq=False):
     """The size of a string, or of something with elements."""
 
-    of: Unknown | Seen | Items
+    of: Unknown | SeenString | Items
 
 
 class Items(msgspec.Struct, frozen=True, eq=False):
@@ -52,21 +52,21 @@ class Items(msgspec.Struct, frozen=True, eq=False):
     is_dense: bool = True
 
 
-class Missing(msgspec.Struct, frozen=True):
+class MissingData(msgspec.Struct, frozen=True):
     """Data that a request does not carry: what depends on it stays open. It absorbs nothing and is absorbed."""
 
 
-Leaf: TypeAlias = Constant | Some | Seen | Size | Items | Unknown | Missing
+Leaf: TypeAlias = Constant | SomeValue | SeenString | Size | Items | Unknown | MissingData
 Term: TypeAlias = list[tuple[int, Leaf]]
 
-MISSING = Missing()
+MISSING = MissingData()
 TRUTH, FALSEHOOD = Constant(True), Constant(False)
 NOTHING = Constant(NONE)
 
 
 def optional(leaf: Leaf) -> Leaf:
     """Return the optional with this value."""
-    return Constant(OptionalValue(leaf.value)) if isinstance(leaf, Constant) else Some(leaf)
+    return Constant(OptionalValue(leaf.value)) if isinstance(leaf, Constant) else SomeValue(leaf)
 
 
 def defined(circuit: Circuit, term: Term) -> int:
@@ -95,7 +95,7 @@ def rails(circuit: Circuit, term: Term) -> tuple[int, int]:
             elif leaf.value is False:
                 false.append(guard)
         elif isinstance(leaf, Unknown):
-            guard = circuit.all_of((guard, leaf.is_kind(Kind.BOOL)))
+            guard = circuit.all_of((guard, leaf.is_kind(ValueKind.BOOL)))
             true.append(circuit.all_of((guard, leaf.truth)))
             false.append(circuit.all_of((guard, -leaf.truth)))
     return circuit.any_of(true), circuit.any_of(false)
@@ -103,7 +103,7 @@ def rails(circuit: Circuit, term: Term) -> tuple[int, int]:
 
 def missing(circuit: Circuit, term: Term) -> int:
     """Return the literal that says that a term depends on missing data."""
-    return circuit.any_of(guard for guard, leaf in term if isinstance(leaf, Missing))
+    return circuit.any_of(guard for guard, leaf in term if isinstance(leaf, MissingData))
 
 
 def open_if(circuit: Circuit, condition: int, term: Term) -> Term:
@@ -133,10 +133,10 @@ def merged(circuit: Circuit, terms: Iterable[Term]) -> Term:
     return [*rest, *boolean(circuit.any_of(true), circuit.any_of(false))]
 
 
-class Comparing:
+class LeafComparison:
     """Equality, order and membership of leaves that have a value."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: UnknownWorld) -> None:
         self.world = world
         self.circuit = world.circuit
 
@@ -149,17 +149,17 @@ class Comparing:
         match left, right:
             case Constant(), Constant():
                 return TRUE if equal(left.value, right.value) else FALSE
-            case Some(), Constant(value=OptionalValue(present=True, value=value)):
+            case SomeValue(), Constant(value=OptionalValue(present=True, value=value)):
                 return self.equal(left.value, Constant(value))
-            case Some(), Some():
+            case SomeValue(), SomeValue():
                 return self.equal(left.value, right.value)
-            case (Some(), _) | (_, Some()):
+            case (SomeValue(), _) | (_, SomeValue()):
                 return FALSE
             case Unknown(), Constant():
                 return self._is_constant(left, right.value)
             case Unknown(), Unknown():
                 return self._are_equal(left, right)
-            case Seen(), Constant():
+            case SeenString(), Constant():
                 if not isinstance(right.value, str):
                     return FALSE
                 languages = self.world.languages
@@ -193,7 +193,7 @@ class Comparing:
 
     def _smaller(self, leaf: Size, size: int) -> int:
         """Return the literal that says that a size is smaller."""
-        if isinstance(leaf.of, Unknown | Seen):
+        if isinstance(leaf.of, Unknown | SeenString):
             if size > 1 << 20:
                 return TRUE
             language = self.world.languages.at_most(size - 1)
@@ -217,11 +217,11 @@ class Comparing:
     def is_element(self, container: Unknown, item: Leaf) -> int:
         """`item in list`: a constant is looked for once, however often a question asks."""
         if not isinstance(item, Constant) or not isinstance(item.value, str):
-            return self.contains(self.items(container, Kind.LIST), item)
+            return self.contains(self.items(container, ValueKind.LIST), item)
         known = self.world.members
         key = container.number, item.value
         if key not in known:
-            known[key] = self.contains(self.items(container, Kind.LIST), item)
+            known[key] = self.contains(self.items(container, ValueKind.LIST), item)
         return known[key]
 
     def entry(self, mapping: Unknown, key: Leaf) -> list[Element]:
@@ -234,9 +234,9 @@ class Comparing:
         for element in mapping.extras:
             if element.key is key:
                 return [element]
-        mapping.ask_for(Kind.MAP, 1)
+        mapping.ask_for(ValueKind.MAP, 1)
         entries = []
-        for element in mapping.contents(Kind.MAP):
+        for element in mapping.contents(ValueKind.MAP):
             name = Constant(element.key) if isinstance(element.key, str) else element.key
             assert name is not None
             same = self.circuit.all_of((element.present, self.equal(key, name)))
@@ -244,14 +244,14 @@ class Comparing:
                 entries.append(Element(same, element.key, element.value))
         return entries
 
-    def items(self, leaf: Unknown, kind: Kind) -> Items:
+    def items(self, leaf: Unknown, kind: ValueKind) -> Items:
         """Return the elements of a list, or the keys of a map."""
 
         def ask_for(count: int) -> None:
             leaf.ask_for(kind, count)
 
         contents = leaf.contents(kind)
-        if kind is Kind.LIST:
+        if kind is ValueKind.LIST:
             return Items(tuple((element.present, [(TRUE, element.value)]) for element in contents), ask_for)
         keys = ((element.present, element.key) for element in contents)
         return Items(
@@ -268,7 +268,7 @@ class Comparing:
         any_of, all_of = self.circuit.any_of, self.circuit.all_of
         empty = [
             all_of((leaf.is_kind(kind), self.order(Size(self.items(leaf, kind)), 0)[1]))
-            for kind in (Kind.LIST, Kind.MAP)
+            for kind in (ValueKind.LIST, ValueKind.MAP)
             if leaf.is_kind(kind) != FALSE
         ]
         zeros = (self._is_constant(leaf, zero) for zero in (None, False, "", 0))
@@ -277,29 +277,29 @@ class Comparing:
     def _is_constant(self, leaf: Unknown, value: object) -> int:
         all_of = self.circuit.all_of
         if value is None:
-            return leaf.is_kind(Kind.NULL)
+            return leaf.is_kind(ValueKind.NULL)
         if isinstance(value, bool):
-            return all_of((leaf.is_kind(Kind.BOOL), leaf.truth if value else -leaf.truth))
+            return all_of((leaf.is_kind(ValueKind.BOOL), leaf.truth if value else -leaf.truth))
         if isinstance(value, int | float):
-            is_number = leaf.is_kind(Kind.NUMBER)
+            is_number = leaf.is_kind(ValueKind.NUMBER)
             return all_of((is_number, leaf.compares("=", value))) if is_number != FALSE else FALSE
         if isinstance(value, str):
-            is_string = leaf.is_kind(Kind.STRING)
+            is_string = leaf.is_kind(ValueKind.STRING)
             if is_string == FALSE:
                 return FALSE
             return all_of((is_string, leaf.in_language(self.world.languages.constant(value))))
         if isinstance(value, list):
-            is_list = leaf.is_kind(Kind.LIST)
+            is_list = leaf.is_kind(ValueKind.LIST)
             if is_list == FALSE:
                 return FALSE
             items = [[(TRUE, Constant(item))] for item in value]
-            return all_of((is_list, self._equal_lists(self.items(leaf, Kind.LIST), items)))  # type: ignore[arg-type]
+            return all_of((is_list, self._equal_lists(self.items(leaf, ValueKind.LIST), items)))  # type: ignore[arg-type]
         if isinstance(value, dict):
             return self._is_map(leaf, value)
         return FALSE
 
     def _is_map(self, leaf: Unknown, value: dict[object, object]) -> int:
-        is_map = leaf.is_kind(Kind.MAP)
+        is_map = leaf.is_kind(ValueKind.MAP)
         if is_map == FALSE:
             return FALSE
         needed = [is_map]
@@ -308,7 +308,7 @@ class Comparing:
             if field is None:
                 return FALSE
             needed += (field.present, self._is_constant(field.value, value[key]))
-        needed.append(self.order(Size(self.items(leaf, Kind.MAP)), len(value))[1])
+        needed.append(self.order(Size(self.items(leaf, ValueKind.MAP)), len(value))[1])
         return self.circuit.all_of(needed)
 
     def _equal_lists(self, left: Items, right: list[Term], other: Items | None = None) -> int:
@@ -330,10 +330,10 @@ class Comparing:
     def _are_equal(self, left: Unknown, right: Unknown) -> int:
         if left is right:
             return TRUE
-        same = [self.circuit.all_of((left.is_kind(Kind.NULL), right.is_kind(Kind.NULL)))]
+        same = [self.circuit.all_of((left.is_kind(ValueKind.NULL), right.is_kind(ValueKind.NULL)))]
         truths = self.circuit.same(left.truth, right.truth)
-        same.append(self.circuit.all_of((left.is_kind(Kind.BOOL), right.is_kind(Kind.BOOL), truths)))
-        for kind in (Kind.NUMBER, Kind.STRING, Kind.LIST, Kind.MAP):
+        same.append(self.circuit.all_of((left.is_kind(ValueKind.BOOL), right.is_kind(ValueKind.BOOL), truths)))
+        for kind in (ValueKind.NUMBER, ValueKind.STRING, ValueKind.LIST, ValueKind.MAP):
             both = self.circuit.all_of((left.is_kind(kind), right.is_kind(kind)))
             if both != FALSE:
                 same.append(self.circuit.all_of((both, self.world.equality(kind, left, right))))

@@ -31,7 +31,7 @@ Path: TypeAlias = tuple[str, ...]
 Number: TypeAlias = int | float
 
 
-class Kind(StrEnum):
+class ValueKind(StrEnum):
     """The kinds of JSON values."""
 
     STRING = "string"
@@ -45,7 +45,7 @@ class Kind(StrEnum):
 class Shape(msgspec.Struct, frozen=True):
     """The values that an unknown may have."""
 
-    kinds: tuple[Kind, ...] = tuple(Kind)
+    kinds: tuple[ValueKind, ...] = tuple(ValueKind)
     # `int`, `uint`, or `number` where it may be a double, too.
     number: str = "number"
     # The whole string matches this pattern; anything without one.
@@ -66,16 +66,18 @@ class Shape(msgspec.Struct, frozen=True):
     @property
     def is_open(self) -> bool:
         """Whether there are more values than any question can tell apart."""
-        if Kind.LIST in self.kinds or (Kind.STRING in self.kinds and self.pattern is None):
+        if ValueKind.LIST in self.kinds or (ValueKind.STRING in self.kinds and self.pattern is None):
             return True
-        return Kind.MAP in self.kinds and (not self.is_closed or any(field.is_open for field in self.fields.values()))
+        return ValueKind.MAP in self.kinds and (
+            not self.is_closed or any(field.is_open for field in self.fields.values())
+        )
 
 
 ANY = Shape()
 # A value that is there and of a type that proofs do not know.
 OPAQUE = Shape(())
-STRING = Shape((Kind.STRING,))
-STRINGS = Shape((Kind.LIST,), inner=STRING)
+STRING = Shape((ValueKind.STRING,))
+STRINGS = Shape((ValueKind.LIST,), inner=STRING)
 
 
 class Demands(msgspec.Struct):
@@ -90,7 +92,7 @@ class Demands(msgspec.Struct):
         return all(self.elements.get(path, 0) >= count for path, count in other.elements.items()) and all(
             self.keys.get(path, set()) >= keys
             for path, keys in other.keys.items()
-            if (*path, Kind.MAP) in other.elements
+            if (*path, ValueKind.MAP) in other.elements
         )
 
     def joined(self, other: Demands) -> Demands:
@@ -111,7 +113,7 @@ class Element(msgspec.Struct, frozen=True):
 class Unknown:
     """One unknown value."""
 
-    def __init__(self, world: World, path: Path, shape: Shape) -> None:
+    def __init__(self, world: UnknownWorld, path: Path, shape: Shape) -> None:
         self.world = world
         self.path = path
         self.shape = shape
@@ -120,18 +122,18 @@ class Unknown:
         variables = world.circuit.variables(len(shape.kinds)) if len(shape.kinds) > 1 else [TRUE]
         world.circuit.require_one(variables)
         self._kinds = dict(zip(shape.kinds, variables, strict=True))
-        self.truth = world.circuit.variable() if Kind.BOOL in shape.kinds else FALSE
+        self.truth = world.circuit.variable() if ValueKind.BOOL in shape.kinds else FALSE
         # Literals of tests: of languages on the string, of comparisons (`<` or `=`, constant) on the number.
         self.languages: dict[int, int] = {}
         self.comparisons: dict[tuple[str, Number], int] = {}
         self.fields: dict[str, Element] = {}
         self.elements: list[Element] = []
         self.extras: list[Element] = []
-        self._expanded: set[Kind] = set()
+        self._expanded: set[ValueKind] = set()
         # How many elements this one list was asked for.
-        self.asked: dict[Kind, int] = {}
+        self.asked: dict[ValueKind, int] = {}
 
-    def is_kind(self, kind: Kind) -> int:
+    def is_kind(self, kind: ValueKind) -> int:
         """Return the literal that says whether it is of a kind."""
         return self._kinds.get(kind, FALSE)
 
@@ -155,7 +157,7 @@ class Unknown:
     def field(self, name: str) -> Element | None:
         """Return a field of the map; None if it cannot be there."""
         shape = self.shape.of_field(name)
-        if shape is None or Kind.MAP not in self.shape.kinds:
+        if shape is None or ValueKind.MAP not in self.shape.kinds:
             return None
         if name not in self.shape.fields and self.shape.keys is not None and self.shape.keys.pattern is not None:
             languages = self.world.languages
@@ -166,16 +168,16 @@ class Unknown:
         self.world.found.keys.setdefault(self.path, set()).add(name)
         if name not in self.fields:
             circuit = self.world.circuit
-            is_map = self.is_kind(Kind.MAP)
+            is_map = self.is_kind(ValueKind.MAP)
             present = is_map if name in self.shape.required else circuit.all_of((is_map, circuit.variable()))
             self.fields[name] = Element(present, name, Unknown(self.world, (*self.path, name), shape))
         return self.fields[name]
 
-    def contents(self, kind: Kind) -> list[Element]:
+    def contents(self, kind: ValueKind) -> list[Element]:
         """Return the elements of the list, or the fields of the map and the elements without a name."""
         if kind not in self._expanded:
             self._expanded.add(kind)
-            if kind is Kind.LIST:
+            if kind is ValueKind.LIST:
                 self.elements = self._elements(kind)
             else:
                 for name in sorted(self.world.demands.keys.get(self.path, ())):
@@ -183,9 +185,9 @@ class Unknown:
                 for name in self.shape.fields:
                     self.field(name)
                 self.extras = self._elements(kind) if not self.shape.is_closed else []
-        return self.elements if kind is Kind.LIST else [*self.fields.values(), *self.extras]
+        return self.elements if kind is ValueKind.LIST else [*self.fields.values(), *self.extras]
 
-    def ask_for(self, kind: Kind, count: int) -> None:
+    def ask_for(self, kind: ValueKind, count: int) -> None:
         """Say that the question needs so many more elements."""
         self.asked[kind] = self.asked.get(kind, 0) + count
         path = (*self.path, kind)
@@ -199,7 +201,7 @@ class Unknown:
         """Whether the question asks about parts of it."""
         return bool(self.fields or self._expanded or self.asked)
 
-    def _elements(self, kind: Kind) -> list[Element]:
+    def _elements(self, kind: ValueKind) -> list[Element]:
         circuit = self.world.circuit
         path, before = (*self.path, "*"), self.is_kind(kind)
         elements: list[Element] = []
@@ -207,18 +209,18 @@ class Unknown:
         for _ in range(wanted + self.world.spare if wanted else 0):
             before = circuit.all_of((before, circuit.variable()))
             key = None
-            if kind is Kind.MAP:
+            if kind is ValueKind.MAP:
                 key = Unknown(self.world, (*path, "key"), self.shape.keys or STRING)
                 for name in sorted({*self.world.demands.keys.get(self.path, ()), *self.shape.fields}):
                     circuit.require(-key.in_language(self.world.languages.constant(name)))
                 for other in elements:
                     assert isinstance(other.key, Unknown)
-                    circuit.require(-self.world.equality(Kind.STRING, key, other.key))
+                    circuit.require(-self.world.equality(ValueKind.STRING, key, other.key))
             elements.append(Element(before, key, Unknown(self.world, path, self.shape.inner or ANY)))
         return elements
 
 
-class World:
+class UnknownWorld:
     """All unknowns of one question, and what is required of them."""
 
     def __init__(self, demands: Demands, spare: int = 0) -> None:
@@ -231,13 +233,13 @@ class World:
         self.unknowns: list[Unknown] = []
         # Constants that lists were asked for.
         self.members: dict[tuple[int, str], int] = {}
-        self.equalities: dict[Kind, dict[tuple[int, int], int]] = {}
+        self.equalities: dict[ValueKind, dict[tuple[int, int], int]] = {}
 
     def unknown(self, name: str, shape: Shape = ANY) -> Unknown:
         """Make a variable."""
         return Unknown(self, (name,), shape)
 
-    def equality(self, kind: Kind, left: Unknown, right: Unknown) -> int:
+    def equality(self, kind: ValueKind, left: Unknown, right: Unknown) -> int:
         """Return the literal that says whether two values of one kind are equal; lists and maps are not looked into."""
         if left is right:
             return TRUE

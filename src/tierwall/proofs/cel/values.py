@@ -17,16 +17,16 @@ import msgspec
 
 from tierwall.cel.values import INT_MAX, INT_MIN, UINT_MAX, Uint
 from tierwall.proofs.cel.language import Languages
-from tierwall.proofs.cel.unknown import Kind, Number, Shape, Unknown, World
+from tierwall.proofs.cel.unknown import Number, Shape, Unknown, UnknownWorld, ValueKind
 from tierwall.proofs.circuit import TRUE
 from tierwall.proofs.solver import CircuitSolver
 from tierwall.proofs.unsupported import Unsupported
 
 MAX_GROUP = 12
-_CONTAINERS = (Kind.LIST, Kind.MAP)
+_CONTAINERS = (ValueKind.LIST, ValueKind.MAP)
 
 
-class Place(msgspec.Struct, frozen=True):
+class ValueRegion(msgspec.Struct, frozen=True):
     """A region of strings or numbers: the tests that it passes, members, and whether it has no others."""
 
     passes: Mapping[Any, bool]
@@ -37,12 +37,12 @@ class Place(msgspec.Struct, frozen=True):
 class Values:
     """The regions of every unknown of a world. Making it adds the clauses; nothing may be asked of the world later."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: UnknownWorld) -> None:
         self._world = world
         # By kind and unknown: its regions and their literals, and the group that it belongs to.
-        self._places: dict[tuple[Kind, int], list[tuple[int, Place]]] = {}
-        self._groups: dict[Kind, dict[int, list[Unknown]]] = {}
-        for kind in (Kind.STRING, Kind.NUMBER):
+        self._places: dict[tuple[ValueKind, int], list[tuple[int, ValueRegion]]] = {}
+        self._groups: dict[ValueKind, dict[int, list[Unknown]]] = {}
+        for kind in (ValueKind.STRING, ValueKind.NUMBER):
             for group in self._grouped(kind):
                 self._regions(kind, group)
         for kind in _CONTAINERS:
@@ -60,7 +60,7 @@ class Values:
         for unknown in self._world.unknowns:
             wanted += [unknown.is_kind(kind) for kind in unknown.shape.kinds]
             wanted.append(-unknown.truth)
-            for kind in (Kind.STRING, Kind.NUMBER):
+            for kind in (ValueKind.STRING, ValueKind.NUMBER):
                 wanted += [literal for literal, _ in self._places.get((kind, unknown.number), ())]
         wanted += [-literal for known in self._world.equalities.values() for _, literal in sorted(known.items())]
         return wanted
@@ -69,30 +69,30 @@ class Values:
         """Return the value that a model gives to an unknown."""
         kind = next(kind for kind in unknown.shape.kinds if model.is_true(unknown.is_kind(kind)))
         match kind:
-            case Kind.NULL:
+            case ValueKind.NULL:
                 return None
-            case Kind.BOOL:
+            case ValueKind.BOOL:
                 return model.is_true(unknown.truth)
-            case Kind.STRING | Kind.NUMBER:
+            case ValueKind.STRING | ValueKind.NUMBER:
                 return self._member(kind, unknown, model)
         if (rank := self._rank(kind, unknown, model)) is not None:
-            return [rank] if kind is Kind.LIST else {"key": rank}
-        if kind is Kind.LIST:
+            return [rank] if kind is ValueKind.LIST else {"key": rank}
+        if kind is ValueKind.LIST:
             return [self.value(item.value, model) for item in unknown.elements if model.is_true(item.present)]
         entries = {name: field for name, field in unknown.fields.items() if model.is_true(field.present)}
         for extra in unknown.extras:
             if model.is_true(extra.present):
                 assert isinstance(extra.key, Unknown)
-                entries[self._member(Kind.STRING, extra.key, model)] = extra
+                entries[self._member(ValueKind.STRING, extra.key, model)] = extra
         missing = unknown.shape.required - unknown.fields.keys()
         simplest = {name: simplest_value(unknown.shape.fields[name]) for name in sorted(missing)}
         return {name: self.value(entry.value, model) for name, entry in entries.items()} | simplest
 
-    def literals(self, unknown: Unknown, kind: Kind, value: Any) -> list[int]:
+    def literals(self, unknown: Unknown, kind: ValueKind, value: Any) -> list[int]:
         """Return the literals of the region that a string or number is in. Tests put values into worlds by it."""
         places = self._places.get((kind, unknown.number), ())
         passed: dict[Any, bool]
-        if kind is Kind.STRING:
+        if kind is ValueKind.STRING:
             languages = self._world.languages
             passed = {test: languages.has(test, value) for test in unknown.languages}
         else:
@@ -111,7 +111,7 @@ class Values:
                 literals.append(-literal)
         return literals
 
-    def _grouped(self, kind: Kind) -> Iterable[list[Unknown]]:
+    def _grouped(self, kind: ValueKind) -> Iterable[list[Unknown]]:
         """Yield the unknowns that are tied by equality, and each other one alone."""
         unknowns = self._world.unknowns
         leader = {unknown.number: unknown.number for unknown in unknowns}
@@ -133,9 +133,9 @@ class Values:
             self._groups.setdefault(kind, {}).update((unknown.number, group) for unknown in group)
             yield group
 
-    def _regions(self, kind: Kind, group: list[Unknown]) -> None:
+    def _regions(self, kind: ValueKind, group: list[Unknown]) -> None:
         circuit = self._world.circuit
-        places = self._strings(group) if kind is Kind.STRING else _numbers(group)
+        places = self._strings(group) if kind is ValueKind.STRING else _numbers(group)
         for unknown in group:
             allowed = [place for place in places if self._fits(kind, unknown, place)]
             literals = circuit.variables(len(allowed)) if len(allowed) > 1 else [TRUE] * len(allowed)
@@ -160,16 +160,16 @@ class Values:
                 if place.is_single:
                     circuit.require(equal, -left, -right)
 
-    def _fits(self, kind: Kind, unknown: Unknown, place: Place) -> bool:
-        if kind is Kind.NUMBER:
+    def _fits(self, kind: ValueKind, unknown: Unknown, place: ValueRegion) -> bool:
+        if kind is ValueKind.NUMBER:
             return any(_is_number(unknown, member) for member in place.members)
         pattern = unknown.shape.pattern
         return pattern is None or place.passes[self._world.languages.matching(pattern, whole=True)]
 
-    def _transitive(self, kind: Kind, group: list[Unknown]) -> None:
+    def _transitive(self, kind: ValueKind, group: list[Unknown]) -> None:
         if len(group) < 3:
             return
-        if kind is Kind.NUMBER and any(unknown.shape.number == "number" for unknown in group):
+        if kind is ValueKind.NUMBER and any(unknown.shape.number == "number" for unknown in group):
             raise Unsupported("== between three numbers that may be doubles")
         equality, require = self._world.equality, self._world.circuit.require
         for a, b, c in combinations(group, 3):
@@ -178,7 +178,7 @@ class Values:
             require(-ab, -ac, bc)
             require(-ac, -bc, ab)
 
-    def _strings(self, group: list[Unknown]) -> list[Place]:
+    def _strings(self, group: list[Unknown]) -> list[ValueRegion]:
         languages = self._world.languages
         tests = {test: None for unknown in group for test in unknown.languages}
         patterns = (unknown.shape.pattern for unknown in group)
@@ -187,15 +187,15 @@ class Values:
         for region in languages.regions(names, len(group)):
             passes = dict(zip(names, region.passes, strict=True))
             if region.is_complete and len(group) > 1:
-                places += [Place(passes, (member,), True) for member in region.members]
+                places += [ValueRegion(passes, (member,), True) for member in region.members]
             else:
-                places.append(Place(passes, region.members, False))
+                places.append(ValueRegion(passes, region.members, False))
         return places
 
-    def _member(self, kind: Kind, unknown: Unknown, model: CircuitSolver) -> Any:
+    def _member(self, kind: ValueKind, unknown: Unknown, model: CircuitSolver) -> Any:
         """Return the string or number: of those in one region, equal ones get the same member, others the next."""
         place = self._place(kind, unknown, model)
-        members = [member for member in place.members if kind is Kind.STRING or _is_number(unknown, member)]
+        members = [member for member in place.members if kind is ValueKind.STRING or _is_number(unknown, member)]
         taken = 0
         for other in self._groups[kind][unknown.number]:
             if other is unknown:
@@ -206,12 +206,12 @@ class Values:
                 return self._member(kind, other, model)
             taken += 1
         member = members[min(taken, len(members) - 1)]
-        return Uint(member) if kind is Kind.NUMBER and unknown.shape.number == "uint" else member
+        return Uint(member) if kind is ValueKind.NUMBER and unknown.shape.number == "uint" else member
 
-    def _place(self, kind: Kind, unknown: Unknown, model: CircuitSolver) -> Place:
+    def _place(self, kind: ValueKind, unknown: Unknown, model: CircuitSolver) -> ValueRegion:
         return next(place for literal, place in self._places[kind, unknown.number] if model.is_true(literal))
 
-    def _rank(self, kind: Kind, unknown: Unknown, model: CircuitSolver) -> int | None:
+    def _rank(self, kind: ValueKind, unknown: Unknown, model: CircuitSolver) -> int | None:
         """Return a number that only equal lists or maps share; None where none is compared with another."""
         group = self._groups[kind][unknown.number]
         if len(group) == 1:
@@ -226,17 +226,17 @@ class Values:
 def simplest_value(shape: Shape) -> Any:
     """Return a value of a shape that nothing asks about."""
     match shape.kinds[0]:
-        case Kind.STRING:
+        case ValueKind.STRING:
             languages = Languages()
             language = languages.anything if shape.pattern is None else languages.matching(shape.pattern, whole=True)
             return next(region.members[0] for region in languages.regions([language]) if region.passes[0])
-        case Kind.MAP:
+        case ValueKind.MAP:
             return {name: simplest_value(shape.fields[name]) for name in sorted(shape.required)}
-    return {Kind.NUMBER: 0, Kind.BOOL: False, Kind.LIST: [], Kind.NULL: None}[shape.kinds[0]]
+    return {ValueKind.NUMBER: 0, ValueKind.BOOL: False, ValueKind.LIST: [], ValueKind.NULL: None}[shape.kinds[0]]
 
 
-def _tests(unknown: Unknown, kind: Kind) -> Mapping[Any, int]:
-    return unknown.languages if kind is Kind.STRING else unknown.comparisons
+def _tests(unknown: Unknown, kind: ValueKind) -> Mapping[Any, int]:
+    return unknown.languages if kind is ValueKind.STRING else unknown.comparisons
 
 
 def _is_number(unknown: Unknown, member: Number) -> bool:
@@ -248,7 +248,7 @@ def _is_number(unknown: Unknown, member: Number) -> bool:
     return not isinstance(member, int) or INT_MIN <= member <= INT_MAX
 
 
-def _numbers(group: Sequence[Unknown]) -> list[Place]:
+def _numbers(group: Sequence[Unknown]) -> list[ValueRegion]:
     """Cut numbers at the constants that the group is compared with; one near zero comes first."""
     tests = {test for unknown in group for test in unknown.comparisons}
     cuts: set[Number] = {constant for _, constant in tests}
@@ -261,7 +261,7 @@ def _numbers(group: Sequence[Unknown]) -> list[Place]:
         if len(inside) < count:
             cuts.update(inside)
     points = [(cut, cut) for cut in sorted(cuts)]
-    places: list[Place] = []
+    places: list[ValueRegion] = []
     for low, high in (*_gaps(cuts), *points):
         members: tuple[Number, ...] = (low,) if low == high else tuple(_integers(low, high, count))
         if not members:
@@ -272,7 +272,7 @@ def _numbers(group: Sequence[Unknown]) -> list[Place]:
         passes = {
             (sign, constant): example < constant if sign == "<" else example == constant for sign, constant in tests
         }
-        places.append(Place(passes, members, low == high))
+        places.append(ValueRegion(passes, members, low == high))
     return sorted(places, key=lambda place: (abs(place.members[0]), place.members[0] < 0))
 
 

@@ -12,10 +12,10 @@ from typing import Any
 from tierwall.attach.acceptance import ENVIRONMENT
 from tierwall.cel.syntax.ast import Expr
 from tierwall.proofs.cel.encoder import Encoder
-from tierwall.proofs.cel.language import View
+from tierwall.proofs.cel.language import StringView
 from tierwall.proofs.cel.region import in_set
-from tierwall.proofs.cel.terms import Comparing, Constant, Leaf, Seen
-from tierwall.proofs.cel.unknown import OPAQUE, STRING, Element, Kind, Shape, Unknown, World
+from tierwall.proofs.cel.terms import Constant, Leaf, LeafComparison, SeenString
+from tierwall.proofs.cel.unknown import OPAQUE, STRING, Element, Shape, Unknown, UnknownWorld, ValueKind
 from tierwall.proofs.cel.values import Values
 from tierwall.proofs.circuit import FALSE
 from tierwall.proofs.solver import CircuitSolver
@@ -39,17 +39,17 @@ from tierwall.tool.request import SESSION_HEADER, Backend
 # `rules.is_spiffe_id` without its limit on the length: segments that are not `.` or `..`.
 _SPIFFE = r"spiffe://[a-z0-9._-]+(/(\.{0,2}[A-Za-z0-9_-][A-Za-z0-9._-]*|\.{3}[A-Za-z0-9._-]*))*"
 _JSON = r"(?:[\t-\r ]*[aA][pP][pP][lL][iI][cC][aA][tT][iI][oO][nN]/[jJ][sS][oO][nN][\t-\r ]*)(;.*)?"
-_HEADER_VALUE = Shape((Kind.STRING,), pattern=r"[\t -~]*")
-_OPTIONAL = Shape((Kind.NULL, Kind.STRING))
-_MCP = Shape((Kind.MAP,), fields={"tool_name": STRING, "arguments": Shape((Kind.MAP,))}, is_closed=True)
+_HEADER_VALUE = Shape((ValueKind.STRING,), pattern=r"[\t -~]*")
+_OPTIONAL = Shape((ValueKind.NULL, ValueKind.STRING))
+_MCP = Shape((ValueKind.MAP,), fields={"tool_name": STRING, "arguments": Shape((ValueKind.MAP,))}, is_closed=True)
 _REQUEST = Shape(
-    (Kind.MAP,),
+    (ValueKind.MAP,),
     fields={
-        "method": Shape((Kind.STRING,), pattern="[A-Z]+"),
-        "path": Shape((Kind.STRING,), pattern="/[!-~]*"),
+        "method": Shape((ValueKind.STRING,), pattern="[A-Z]+"),
+        "path": Shape((ValueKind.STRING,), pattern="/[!-~]*"),
         "url_path": OPAQUE,
-        "headers": Shape((Kind.MAP,), inner=_HEADER_VALUE, keys=Shape((Kind.STRING,), pattern="[!-@[-~]+")),
-        "host": Shape((Kind.STRING,), pattern="[!-~]+"),
+        "headers": Shape((ValueKind.MAP,), inner=_HEADER_VALUE, keys=Shape((ValueKind.STRING,), pattern="[!-@[-~]+")),
+        "host": Shape((ValueKind.STRING,), pattern="[!-~]+"),
         "time": OPAQUE,
         "mcp": _MCP,
     },
@@ -61,13 +61,13 @@ _REQUEST = Shape(
 class UnknownCall:
     """A request in a world, and what holds for every request."""
 
-    def __init__(self, world: World, backend: Backend, port: int) -> None:
+    def __init__(self, world: UnknownWorld, backend: Backend, port: int) -> None:
         self.world = world
         self.circuit = world.circuit
-        self.comparing = Comparing(world)
+        self.comparing = LeafComparison(world)
         self.backend = backend
         self.port = port
-        self.caller = world.unknown("caller", Shape((Kind.NULL, Kind.STRING), pattern=_SPIFFE))
+        self.caller = world.unknown("caller", Shape((ValueKind.NULL, ValueKind.STRING), pattern=_SPIFFE))
         # The method of JSON-RPC; null for plain HTTP.
         self.method = world.unknown("method", _OPTIONAL)
         self.uri = world.unknown("uri", _OPTIONAL)
@@ -78,7 +78,10 @@ class UnknownCall:
         self.http_method = _present(self.request, "method").value
         self.headers = _present(self.request, "headers").value
         self.host = _present(self.request, "host")
-        variables: dict[str, Leaf] = {"request": self.request, "request.url_path": Seen(self.path, View.URL_PATH)}
+        variables: dict[str, Leaf] = {
+            "request": self.request,
+            "request.url_path": SeenString(self.path, StringView.URL_PATH),
+        }
         self._encoder = Encoder(world, ENVIRONMENT, variables)
         self.circuit.require(-self._header(NAME_HEADER).present)
         self.unreadable = self._unreadable()
@@ -95,7 +98,7 @@ class UnknownCall:
 
     def has_url_path(self, language: int) -> int:
         """Return whether the path without its query is in a language."""
-        return self.path.in_language(self.world.languages.before(language, View.URL_PATH))
+        return self.path.in_language(self.world.languages.before(language, StringView.URL_PATH))
 
     def is_session_http(self) -> int:
         """`methods.is_session_http`."""
@@ -106,12 +109,12 @@ class UnknownCall:
     def method_in(self, methods: Iterable[str]) -> int:
         """Return whether the method is one of these."""
         language = self.world.languages.one_of(sorted(methods))
-        return self.circuit.all_of((self.method.is_kind(Kind.STRING), self.method.in_language(language)))
+        return self.circuit.all_of((self.method.is_kind(ValueKind.STRING), self.method.in_language(language)))
 
     def method_starts(self, prefix: str) -> int:
         """Return whether the method begins so."""
         language = self.world.languages.starting_with(prefix)
-        return self.circuit.all_of((self.method.is_kind(Kind.STRING), self.method.in_language(language)))
+        return self.circuit.all_of((self.method.is_kind(ValueKind.STRING), self.method.in_language(language)))
 
     def tool_in(self, names: Iterable[str]) -> int:
         """Return whether there is a tool, and its name is one of these."""
@@ -121,20 +124,20 @@ class UnknownCall:
     def uri_in(self, names: Iterable[str]) -> int:
         """Return whether there is a URI, and it is one of these."""
         language = self.world.languages.one_of(sorted(names))
-        return self.circuit.all_of((self.uri.is_kind(Kind.STRING), self.uri.in_language(language)))
+        return self.circuit.all_of((self.uri.is_kind(ValueKind.STRING), self.uri.in_language(language)))
 
     def within(self, region: ToolRegion) -> list[int]:
         """Return the literals that say that the request is in a region."""
         literals = []
         if region.caller is not None:
-            anonymous = self.caller.is_kind(Kind.NULL)
+            anonymous = self.caller.is_kind(ValueKind.NULL)
             is_nobody = region.caller == ValueSet(SetForm.IN, ())
             literals.append(anonymous if is_nobody else self._in_optional(-anonymous, self.caller, region.caller))
         parts = {
-            "method": (self.method.is_kind(Kind.STRING), self.method),
+            "method": (self.method.is_kind(ValueKind.STRING), self.method),
             "tool": (self.tool.present, self.tool.value),
         }
-        parts["uri"] = self.uri.is_kind(Kind.STRING), self.uri
+        parts["uri"] = self.uri.is_kind(ValueKind.STRING), self.uri
         literals += [self._in_optional(*parts[key], values) for key, values in region.names.items()]
         for key, values in region.http.items():
             if key == "host":
@@ -177,7 +180,7 @@ class UnknownCall:
     def _unreadable(self) -> int:
         """`request._unreadable`, without `Mcp-Name`."""
         any_of, all_of, languages = self.circuit.any_of, self.circuit.all_of, self.world.languages
-        is_rpc = self.method.is_kind(Kind.STRING)
+        is_rpc = self.method.is_kind(ValueKind.STRING)
         content = self._header("content-type")
         version = self._header(VERSION_HEADER)
         said = self._header(METHOD_HEADER)
@@ -187,7 +190,7 @@ class UnknownCall:
         by_uri = self.method_in(BY_URI)
         named = any_of(
             (
-                all_of((by_uri, self.uri.is_kind(Kind.STRING), -self._equals(self.uri, ""))),
+                all_of((by_uri, self.uri.is_kind(ValueKind.STRING), -self._equals(self.uri, ""))),
                 all_of((-by_uri, self.tool.present, -self._equals(self.tool.value, ""))),
             )
         )
@@ -207,7 +210,7 @@ class UnknownCall:
         )
 
 
-class Use:
+class JudgedRequest:
     """A request as rules judge it, or what a completion is about: one method, and the name that it has."""
 
     def __init__(self, call: UnknownCall, method: str | None = None) -> None:
@@ -215,12 +218,12 @@ class Use:
         self._method = method
         circuit = call.circuit
         # A subscription to resources is judged as one of resources.
-        self._subscribes = circuit.all_of((call.method_in((LISTEN,)), call.uri.is_kind(Kind.STRING)))
+        self._subscribes = circuit.all_of((call.method_in((LISTEN,)), call.uri.is_kind(ValueKind.STRING)))
 
     @property
     def is_rpc(self) -> int:
         """Whether there is a method at all."""
-        return self._call.method.is_kind(Kind.STRING)
+        return self._call.method.is_kind(ValueKind.STRING)
 
     def is_method(self, name: str) -> int:
         """Whether the message has this method."""
@@ -250,7 +253,7 @@ class Use:
         if self._method is not None:
             return by_uri if self._method in BY_URI else by_tool
         completes = call.method_in((COMPLETE,))
-        has_uri = call.circuit.choose(completes, call.uri.is_kind(Kind.STRING), self.judged_in(BY_URI))
+        has_uri = call.circuit.choose(completes, call.uri.is_kind(ValueKind.STRING), self.judged_in(BY_URI))
         return call.circuit.choose(has_uri, by_uri, by_tool)
 
 

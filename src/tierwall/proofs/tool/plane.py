@@ -1,4 +1,4 @@
-"""Proofs about the tool plane: Gateway and Backend policies of one way, for every request (docs/prove.md#tool).
+"""Proofs about the tool plane: Gateway and Backend policies of one way, for every request (docs/prove.md#regions).
 
 A change is looked at way by way: from every listener to every backend whose policies differ.
 """
@@ -15,7 +15,7 @@ from tierwall.core.diagnostics import Diagnostic, input_error
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import Verdict
 from tierwall.proofs.cel.encoder import settle
-from tierwall.proofs.cel.unknown import World
+from tierwall.proofs.cel.unknown import UnknownWorld
 from tierwall.proofs.cel.values import Values
 from tierwall.proofs.proof import Assumptions, Change, Claim
 from tierwall.proofs.result import Candidate, NoCounterexample, PlaneFinding, Unsolved
@@ -63,18 +63,23 @@ def prove_change(old: Snapshot, new: Snapshot, change: Change, assume: Assumptio
     """Search for a request that passes on some way now and did not, or the other way round."""
     places = (GATEWAY, SERVICE, *BACKENDS)
     old_only, new_only = (
-        [resource for kind in places for resource in one.of_kind(*kind) if other.find(resource.reference) is None]
-        for one, other in ((old, new), (new, old))
+        [resource for kind in places for resource in here.of_kind(*kind) if there.find(resource.reference) is None]
+        for here, there in ((old, new), (new, old))
     )
     # What exists on one side may come on the other, too.
     before, after = overlay(old, new_only), overlay(new, old_only)
-    ways = {_name(way): way for way in (*unrouted_ways(after), *routed_ways(before), *routed_ways(after))}
+    ways = {_name(way) for side in (before, after) for way in (*unrouted_ways(side), *routed_ways(side))}
     unsolved: Unsolved | None = None
     for name in sorted(ways):
         question = ToolQuestion(gateway=name[0], listener=name[1], backend=name[2])
         sides = [find_way(snapshot, *name, []) for snapshot in (before, after)]
         guarded = [side for side in sides if side is not None]
-        if len(guarded) < 2 or _same_policies(*guarded):
+        if len(guarded) < 2:
+            unsolved = unsolved or Unsolved(
+                f"listener `{name[1]}` of Gateway/{name[0]} is on one side of the change only"
+            )
+            continue
+        if _same_policies(guarded[0], guarded[1]):
             continue
         wanted = (False, True) if change.word == "noNew" else (True, False)
         finding = _search(tuple(guarded), ToolRegion(), wanted, question, effort)
@@ -112,7 +117,7 @@ def _search(
     way = ways[-1]
     port = way.listener.port if way.listener is not None else 0
 
-    def build(world: World) -> tuple[UnknownCall, Mapping[Reference, int], list[int]]:
+    def build(world: UnknownWorld) -> tuple[UnknownCall, Mapping[Reference, int], list[int]]:
         call = UnknownCall(world, way.backend, port)
         policies = PolicyCircuit(call)
         allows = [policies.allows(side.stack) for side in ways]

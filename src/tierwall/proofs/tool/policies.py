@@ -10,10 +10,10 @@ from typing import assert_never
 
 from tierwall.core.reference import Reference
 from tierwall.core.stack import Stack
-from tierwall.proofs.cel.language import View
-from tierwall.proofs.cel.unknown import Kind
+from tierwall.proofs.cel.language import StringView
+from tierwall.proofs.cel.unknown import ValueKind
 from tierwall.proofs.circuit import FALSE, TRUE
-from tierwall.proofs.tool.call import UnknownCall, Use
+from tierwall.proofs.tool.call import JudgedRequest, UnknownCall
 from tierwall.proofs.unsupported import Unsupported
 from tierwall.tool.http_match import EXACT, PREFIX, HttpMatch, StringMatch
 from tierwall.tool.methods import (
@@ -37,9 +37,9 @@ class PolicyCircuit:
     def __init__(self, call: UnknownCall) -> None:
         self._call = call
         self._circuit = call.circuit
-        self._request = Use(call)
-        self._prompt = Use(call, GET_PROMPT)
-        self._resources = [Use(call, method) for method in sorted(BY_URI)]
+        self._request = JudgedRequest(call)
+        self._prompt = JudgedRequest(call, GET_PROMPT)
+        self._resources = [JudgedRequest(call, method) for method in sorted(BY_URI)]
         self._completes = call.method_in((COMPLETE,))
         self._answers: dict[Reference, int] = {}
 
@@ -68,7 +68,7 @@ class PolicyCircuit:
         """`AccessRules.match`: some rule fits the request, and one each what a completion is about."""
         implies, any_of = self._circuit.implies, self._circuit.any_of
         prompt = self._circuit.all_of((self._completes, self._call.tool.present))
-        resource = self._circuit.all_of((self._completes, self._call.uri.is_kind(Kind.STRING)))
+        resource = self._circuit.all_of((self._completes, self._call.uri.is_kind(ValueKind.STRING)))
         needed = [any_of(self._fits(rule, self._request) for rule in rules.all)]
         needed.append(implies(prompt, any_of(self._fits(rule, self._prompt) for rule in rules.all)))
         uses = any_of(self._fits(rule, use) for rule in rules.all for use in self._resources)
@@ -81,10 +81,10 @@ class PolicyCircuit:
         prompt = self._circuit.any_of(self._fits(rule, self._prompt) for rule in rules.all)
         ways.append(all_of((self._completes, self._call.tool.present, prompt)))
         uses = self._circuit.any_of(self._fits(rule, use) for rule in rules.all for use in self._resources)
-        ways.append(all_of((self._completes, self._call.uri.is_kind(Kind.STRING), uses)))
+        ways.append(all_of((self._completes, self._call.uri.is_kind(ValueKind.STRING), uses)))
         return self._circuit.any_of(ways)
 
-    def _fits(self, rule: AccessRule, use: Use) -> int:
+    def _fits(self, rule: AccessRule, use: JudgedRequest) -> int:
         source, http = self._source(rule.source), self._http(rule.http)
         if FALSE in (source, http):
             return FALSE
@@ -98,9 +98,9 @@ class PolicyCircuit:
             return FALSE
         caller = self._call.caller
         language = self._call.world.languages.constant(source.spiffe)
-        return self._circuit.all_of((caller.is_kind(Kind.STRING), caller.in_language(language)))
+        return self._circuit.all_of((caller.is_kind(ValueKind.STRING), caller.in_language(language)))
 
-    def _clause(self, clause: Clause, use: Use, rule: AccessRule) -> int:
+    def _clause(self, clause: Clause, use: JudgedRequest, rule: AccessRule) -> int:
         all_of, any_of = self._circuit.all_of, self._circuit.any_of
         match clause:
             case AnythingClause():
@@ -121,7 +121,7 @@ class PolicyCircuit:
             case _:
                 assert_never(clause)
 
-    def _method_clause(self, clause: MethodClause, use: Use, rule: AccessRule) -> int:
+    def _method_clause(self, clause: MethodClause, use: JudgedRequest, rule: AccessRule) -> int:
         tasks = use.judged_in(TASK_METHODS) if clause.grants_tasks(self._call.backend) else FALSE
         needed = [use.judged_in((clause.name,))]
         if FALSE in needed:
@@ -161,7 +161,7 @@ class PolicyCircuit:
         name = "".join(f"[{char}]" if char not in "\\^]" else f"\\{char}" for char in host.removeprefix("*"))
         pattern = f".+{name}|[^:]+{name}:[0-9]+" if below else f"{name}(:[0-9]+)?"
         language = languages.matching(pattern, whole=True)
-        return self._call.host.value.in_language(languages.before(language, View.LOWER))
+        return self._call.host.value.in_language(languages.before(language, StringView.LOWER))
 
     def _string(self, match: StringMatch) -> int:
         languages = self._call.world.languages

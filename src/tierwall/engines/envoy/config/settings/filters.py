@@ -118,7 +118,7 @@ def _processing(phase: Phase) -> Any:
     out = ext_proc_pb2.ExternalProcessor(stat_prefix=f"settings_{phase}")
     out.grpc_service.envoy_grpc.cluster_name = NOBODY
     out.grpc_service.timeout.seconds = TIMEOUT_S
-    # The service must not claim what only Tierwall may say, nor change where a request goes.
+    # The service must not set the headers that only Tierwall may set.
     out.mutation_rules.disallow_expression.regex = f"{HEADER_PREFIX}.*"
     out.message_timeout.seconds = TIMEOUT_S
     return out

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import yaml
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 import tierwall
 from tierwall import InputError, Proof
 from tierwall.cli.main import root
 from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.protocols import EngineReply
+from tierwall.policytest.run import ModelEngine, confirmed_by_engine
+from tierwall.policytest.suite import suites
 from tierwall.proofs.proof import Change, Claim
+from tierwall.proofs.proving import prove
 from tierwall.proofs.reader import ProofReader
 from tierwall.proofs.value_set import ANYTHING, SetForm, ValueSet
 
@@ -183,6 +189,42 @@ def test_a_refutation_that_is_not_confirmed_is_unknown_and_a_failure_of_the_tool
     assert result.exit_code == 1
     assert "Unknown: a counterexample was found that the decision does not confirm" in result.output
     assert "please report it" in result.output
+
+
+class AnsweringEngine(ModelEngine):
+    """An engine that answers every network question by a verdict, or cannot ask it."""
+
+    planes: ClassVar[tuple[str, ...]] = ("network",)
+
+    def __init__(self, verdict: tierwall.Verdict | None) -> None:
+        self.verdict = verdict
+
+    def ask(self, snapshot: Any, questions: Any) -> Iterator[EngineReply]:
+        """Answer as the model does, but with this verdict."""
+        for reply in super().ask(snapshot, questions):
+            assert reply.answer is not None
+            if self.verdict is None:
+                yield EngineReply(skipped="no SCTP")
+            else:
+                yield EngineReply(replace(reply.answer, verdict=self.verdict))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "proof", "skipped"),
+    [(tierwall.Verdict.ALLOW, "Refuted", ""), (tierwall.Verdict.DENY, "Unknown", ""), (None, "Refuted", "no SCTP")],
+)
+def test_a_real_engine_confirms_counterexamples_too(
+    sides: tuple[str, str], tmp_path: Path, verdict: tierwall.Verdict | None, proof: str, skipped: str
+) -> None:
+    path = tmp_path / "t.yaml"
+    path.write_text(policy_test({"name": "a", "prove": {"network": {}, "never": "Allow"}}, resources=[sides[1]]))
+    (suite,) = suites([str(path)])
+    given = suite.cases[0].proof
+    assert given is not None
+    asked = prove(suite.snapshot, given)
+    result, why = confirmed_by_engine(suite, given, asked, AnsweringEngine(verdict))
+    assert (str(result.proof), why) == (proof, skipped)
+    assert result.is_defect is (proof == "Unknown")
 
 
 def test_what_is_expected_of_a_proof_is_compared(sides: tuple[str, str], tmp_path: Path) -> None:

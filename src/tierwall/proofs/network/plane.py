@@ -42,7 +42,7 @@ def scope(assume: Assumptions) -> str:
 def outcomes(answer: Answer) -> frozenset[Verdict]:
     """Return what an answer may come to: a Conditional one either way."""
     assert answer.verdict is not None, "the network plane has verdicts"
-    return frozenset(VERDICTS) if answer.verdict is Verdict.CONDITIONAL else frozenset((answer.verdict,))
+    return frozenset(VERDICTS) if answer.verdict is Verdict.CONDITIONAL else frozenset((Verdict(answer.verdict),))
 
 
 def prove(

@@ -57,6 +57,10 @@ class RelevantLabels:
         """Add one value of a key."""
         self._values.setdefault(key, set()).add(value)
 
+    def is_like(self, other: RelevantLabels) -> bool:
+        """Whether both look at the same labels."""
+        return (self._values, self._exact) == (other._values, other._exact)
+
     def relevant(self, labels: Mapping[str, str]) -> tuple[tuple[str, str | None], ...]:
         """Return the relevant part of some labels; a value that no policy mentions becomes OTHER."""
         values, exact = self._values, self._exact
@@ -86,6 +90,15 @@ class RelevantAttributes:
                 relations.update(self._add_rule(rule))
             if any(relation.compares_names for relation in relations):
                 self._add_names(policy.namespaces, model)
+
+    def tells_apart_like(self, other: RelevantAttributes) -> bool:
+        """Whether both tell the same endpoints apart, if their blocks are the same."""
+        return (
+            (self.named_ports, self.by_node, self.by_domain) == (other.named_ports, other.by_node, other.by_domain)
+            and self.namespaces.is_like(other.namespaces)
+            and self.pods.is_like(other.pods)
+            and self.nodes.is_like(other.nodes)
+        )
 
     def with_more(self, blocks: Iterable[Block], ports: Iterable[PortRange]) -> RelevantAttributes:
         """Return these attributes with more blocks and ports, for the same model."""
@@ -188,6 +201,12 @@ class EndpointClasses:
         self.addressed = mask_of(
             endpoint_class.bit for endpoint_class in self.all if endpoint_class.representative.addresses
         )
+
+    def of_model(self, model: NetworkModel) -> EndpointClasses:
+        """Return the same classes for another model, which has the same endpoints and tells the same ones apart."""
+        classes = copy(self)
+        classes.model = model
+        return classes
 
     def of(self, endpoint: Endpoint) -> EndpointClass:
         """Return the class of a pod or node of the model."""

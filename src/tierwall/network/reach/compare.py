@@ -197,6 +197,8 @@ def _aligned(before: NetworkModel, after: NetworkModel) -> tuple[EndpointClasses
             ports |= {PortRange(protocol, number, number) for protocol, number in pod.named_ports[name]}
     blocks = [*old_attributes.blocks, *new_attributes.blocks]
     plain = EndpointClasses(after, None, blocks, ports, new_attributes)
+    if before.endpoints is after.endpoints and old_attributes.tells_apart_like(new_attributes):
+        return plain.of_model(before), plain
     old = EndpointClasses(
         before, lambda endpoint: _bit(plain, _counterpart(after, endpoint)), blocks, ports, old_attributes
     )

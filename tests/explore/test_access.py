@@ -96,6 +96,11 @@ def test_every_answer_has_the_headers(lab: ExplorerLab) -> None:
         lab.client.get("/none"),
     ]
     answers += [lab.client.get("/network.json"), lab.client.get("/", headers={"Host": "evil.test"})]
+    # As the contract has it, word for word.
+    assert HEADERS["Content-Security-Policy"] == (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    )
     for answer in answers:
         assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
         assert not [name for name in answer.headers if name.startswith("access-control-")]

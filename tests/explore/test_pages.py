@@ -79,6 +79,14 @@ def test_a_change_that_cannot_be_read_names_every_error(lab: ExplorerLab) -> Non
     assert {problem["file"] for problem in answer.json()["diagnostics"]} == {"change.yaml"}
 
 
+def test_a_change_that_no_server_would_start_with_names_what_is_wrong(lab: ExplorerLab) -> None:
+    config = (EXAMPLES[3] / "chain.yaml").read_text().replace("type: CEL", "type: Other")
+    answer = lab.client.post("/change?format=html", headers={"Content-Type": "application/yaml"}, content=config)
+    assert answer.status_code == 422
+    assert 'id="result"' in answer.text
+    assert "expected one of" in answer.text
+
+
 def test_a_change_brings_its_findings(lab: ExplorerLab) -> None:
     useless = """
 apiVersion: networking.k8s.io/v1

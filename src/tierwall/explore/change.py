@@ -69,7 +69,12 @@ def changed(explored: ExploredWorld, text: str) -> ChangeResult:
     provide_network_model(world.snapshot, new.snapshot)
     known = {_fact(finding) for finding in checked(explored).findings}
     brought = (finding for finding in new.review().findings if _fact(finding) not in known)
-    return ChangeResult(world, new, compare(world.snapshot, new.snapshot), tuple(brought))
+    try:
+        compared = compare(world.snapshot, new.snapshot)
+    except InputError as error:
+        # An API server would not start with such a configuration, so there is nothing to compare.
+        return ChangeResult(world, new, PlaneComparison(), problems=error.diagnostics)
+    return ChangeResult(world, new, compared, tuple(brought))
 
 
 def _fact(finding: Diagnostic) -> tuple[str, str, str]:

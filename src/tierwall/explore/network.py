@@ -261,7 +261,11 @@ def decided_connections(world: World, resource: Resource) -> Iterator[str]:
     if not selected or len(model.pods) > MAX_EXPLAINED:
         return
     identity = (resource.kind, resource.namespace, resource.name)
-    for entry in world.connections(focus=sorted(map(str, selected)), explain=True, denied=True):
+    try:
+        connections = world.connections(focus=sorted(map(str, selected)), explain=True, denied=True)
+    except InputError:
+        return  # No API server has pods of such names, and nobody can ask about them.
+    for entry in connections:
         for flow in entry.flows:
             deciders = (*(flow.egress or ()), *(flow.ingress or ()))
             if any(_key(decider.policy) == identity for decider in deciders):

@@ -96,7 +96,7 @@ def test_every_answer_has_the_headers(lab: ExplorerLab) -> None:
         lab.client.get("/none"),
     ]
     answers += [lab.client.get("/network.json"), lab.client.get("/", headers={"Host": "evil.test"})]
-    # As the contract has it, word for word.
+    # Word for word: a policy that is looser by one word is another policy.
     assert HEADERS["Content-Security-Policy"] == (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
         "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"

@@ -157,7 +157,7 @@ def test_the_hooks_judge_manifests_in_one_process_and_nothing_else(tmp_path: Pat
 
 def test_other_files_do_not_start_the_hooks() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
-    assert [hook["id"] for hook in hooks] == ["tierwall-check", "tierwall-test"]
+    assert [hook["id"] for hook in hooks] == ["tierwall-check", "tierwall-test", "tierwall-diff-prove"]
     for hook in hooks:
         assert hook["types_or"] == ["yaml", "json"]
         assert not hook["pass_filenames"]

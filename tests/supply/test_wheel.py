@@ -29,6 +29,8 @@ ANSWERS = {
     "explain network": f"--from shop/web-0 --to shop/db-0 --port 5432 -f {SHOP}/manifests",
     "explain tool": "--gateway prod/prod-gateway --backend prod/payment-service --caller agents/shopper --tool refund "
     f"-f {TOOL}/manifests",
+    "explain path": "--from agents/clerk-0 --tool refund_order --gateway shop/agents --backend shop/orders "
+    "-f examples/agents/manifests -f examples/path/manifests",
     "explain gateway": f"--gateway infra/edge --listener web --route HTTPRoute/team/chat -f {GATEWAY}/manifests",
     "explain api": f"--user alice --verb create --resource persistentvolumeclaims -n dev -f {API}/policies",
     "tools": f"--caller agents/shopper -f {TOOL}/manifests",

@@ -45,7 +45,7 @@ def scope(assume: Assumptions) -> str:
 def outcomes(answer: Answer) -> frozenset[Verdict]:
     """Return what an answer comes to; the question has the answers of authorizers."""
     assert answer.verdict is not None, "the tool plane has verdicts"
-    return frozenset((answer.verdict,))
+    return frozenset((Verdict(answer.verdict),))
 
 
 def prove(snapshot: Snapshot, region: ToolRegion, claim: Claim, assume: Assumptions, effort: float) -> PlaneFinding:

@@ -21,7 +21,7 @@ from tierwall.explore.site import page_at
 from tierwall.render.json import dump
 from tierwall.serve.explorer.access import CHANGE, HEADERS, Access
 from tierwall.serve.explorer.followed import ExplorerFollower
-from tierwall.serve.explorer.page_threads import PageThreads, ServerEnds
+from tierwall.serve.explorer.page_runner import PageRunner, ServerEnds
 
 STATIC = {
     "explorer.css": "text/css",
@@ -40,7 +40,7 @@ class ExplorerApp:
 
     def __init__(self, follower: ExplorerFollower, access: Access) -> None:
         self._follower, self._access = follower, access
-        self._threads = PageThreads()
+        self._threads = PageRunner()
         self._streams = 0
         self.app = Starlette(routes=[Route("/{path:path}", self._answer, methods=["GET", "HEAD", "POST"])])
 

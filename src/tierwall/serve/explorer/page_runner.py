@@ -20,7 +20,7 @@ class ServerEnds(Exception):
     """The server ends before the page is done."""
 
 
-class PageThreads:
+class PageRunner:
     """Runs functions in threads, a few at a time, until the end."""
 
     def __init__(self) -> None:

@@ -63,7 +63,7 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     "frontend.connect.mode=Route": _not("Envoy refuses CONNECT here"),
     "frontend.connect.mode=Tunnel": _not("Envoy refuses CONNECT here"),
     "frontend.accessLog": _not("the decision log takes its place"),
-    "frontend.tracing": _not("Tierwall sends no traces"),
+    "frontend.tracing": _not("traces go where `run --otlp` says"),
     "frontend.metrics": _not("the metrics are those of Tierwall and Envoy"),
     "traffic.transformation": _limited(
         "headers, except those that frame a message, name its host or choose its route; expressions may use what those"

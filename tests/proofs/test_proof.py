@@ -230,6 +230,7 @@ def test_a_real_engine_confirms_counterexamples_too(
 def test_what_is_expected_of_a_proof_is_compared(sides: tuple[str, str], tmp_path: Path) -> None:
     shop = {"to": {"namespaces": {"matchLabels": {"kubernetes.io/metadata.name": "shop"}}}}
     claim, refuted = {"network": shop, "always": "Allow"}, {"proof": "Refuted"}
+    odd = {"where": "quantity(object.x).sign() > 0"}
     path = tmp_path / "t.yaml"
     path.write_text(
         policy_test(
@@ -240,7 +241,7 @@ def test_what_is_expected_of_a_proof_is_compared(sides: tuple[str, str], tmp_pat
                 "expect": {"proof": "Refuted", "decidedBy": "NetworkPolicy/shop/locked"},
             },
             {"name": "other", "prove": claim, "expect": refuted | {"decidedBy": "NetworkPolicy/shop/x"}},
-            {"name": "unknown", "prove": {"tool": {}, "never": "Allow"}, "expect": {"proof": "Unknown"}},
+            {"name": "unknown", "prove": {"api": odd, "never": "Allow"}, "expect": {"proof": "Unknown"}},
             {"name": "opens nothing", "prove": {"noNew": {"against": sides[0], "planes": ["network"]}}},
             {"name": "opens", "prove": {"noNew": {"against": sides[1], "planes": ["network"]}}},
             {"name": "closes", "prove": {"noLoss": {"against": sides[1], "planes": ["network"]}}},

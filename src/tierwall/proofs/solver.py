@@ -28,12 +28,15 @@ class Solver(Protocol):
 
 
 class NativeSolver:
-    """Glucose 4 of python-sat, which can be given a budget and gives the same model in every process."""
+    """MiniSat 2.2 of python-sat, which can be given a budget.
+
+    Glucose 4 of python-sat 1.9 aborted the process while it was freed, in runs with thousands of solvers.
+    """
 
     def __init__(self) -> None:
-        from pysat.solvers import Glucose4
+        from pysat.solvers import Minisat22
 
-        self._solver: Any = Glucose4()
+        self._solver: Any = Minisat22()
         self._true: set[int] = set()
 
     def add(self, clause: Iterable[int]) -> None:

@@ -21,6 +21,16 @@ def _encoded(literal: int) -> int:
     return literal << 1 if literal > 0 else (-literal << 1) | 1
 
 
+def _common_length(first: list[int], second: list[int]) -> int:
+    """Return how many of their first literals two lists have in common."""
+    length = 0
+    for left, right in zip(first, second, strict=False):
+        if left != right:
+            break
+        length += 1
+    return length
+
+
 class ConflictDrivenSolver:
     """Clauses to satisfy; see `tierwall.proofs.solver.Solver`."""
 
@@ -35,6 +45,8 @@ class ConflictDrivenSolver:
         self._heap: list[tuple[float, int]] = []
         self._trail: list[int] = []
         self._starts: list[int] = []
+        # What the first levels assume.
+        self._wanted: list[int] = []
         self._head = 0
         self._bump = 1.0
         self._impossible = False
@@ -60,11 +72,13 @@ class ConflictDrivenSolver:
 
     def solve(self, assumptions: Sequence[int] = (), conflicts: int | None = None) -> bool | None:
         """Return whether all clauses can be true under the assumptions, or None after that many conflicts."""
-        self._back_to(0)
         wanted = []
         for literal in assumptions:
             self._make(abs(literal))
             wanted.append(_encoded(literal))
+        # Questions that begin alike keep what follows from their beginning: smallest models ask thousands of those.
+        self._back_to(_common_length(self._wanted, wanted))
+        self._wanted = wanted
         left, until_restart = conflicts, RESTART_AFTER
         while not self._impossible:
             conflict = self._propagate()
@@ -81,7 +95,7 @@ class ConflictDrivenSolver:
                 continue
             if until_restart <= 0:
                 until_restart = RESTART_AFTER
-                self._back_to(0)
+                self._back_to(len(wanted))
                 continue
             if len(self._starts) < len(wanted):
                 code = wanted[len(self._starts)]

@@ -262,6 +262,30 @@ def test_an_assumption_about_objects_narrows_what_may_come() -> None:
         prove(**claim, assume={"objects": "object."})
 
 
+def test_namespaces_that_exist_have_just_their_labels() -> None:
+    namespaces = [
+        manifest("Namespace", f"ns-{number}", metadata={"labels": {"env": environment, "other": str(number)}})
+        for number, environment in enumerate(("dev", "prod") * 15)
+    ]
+    marked = OWN.replace('"pods"', '"pods" && namespaceObject.metadata.labels.env == "prod"')
+    text = "\n---\n".join([marked, *map(yaml.safe_dump, namespaces)])
+    claim: dict[str, Any] = {"never": "Allow"}
+    region = {"verb": "create", "user": "alice"}
+    assert prove(text, api=region | {"namespace": "ns-2"}, **claim).proof == "Proved"
+    assert prove(text, api=region | {"namespace": "ns-3", "where": "false"}, **claim).proof == "Proved"
+    for name, labels in (("new", {"env": "prod"}), ("ns-3", {"env": "prod", "other": "3"})):
+        result = prove(text, api=region | {"namespace": name}, **claim)
+        assert result.proof == "Refuted"
+        assert result.counterexample is not None
+        shown = result.counterexample.question.to_dict()["namespaceObject"]["metadata"]["labels"]
+        shown.pop("kubernetes.io/metadata.name", None)
+        assert shown == labels
+    # What looks at all labels sees those of no expression, too.
+    through = marked.replace("labels.env ==", "labels.exists(k, k == 'other') && 'prod' ==")
+    text = "\n---\n".join([through, yaml.safe_dump(namespaces[1])])
+    assert prove(text, api=region | {"namespace": "ns-1"}, **claim).proof == "Refuted"
+
+
 def test_an_unknown_construct_and_an_open_request_are_named() -> None:
     quantity = OWN.replace('request.namespace == "prod"', "quantity(object.x).sign() > 0")
     result = prove(quantity, api={"verb": "create"}, never="Allow")

@@ -82,7 +82,12 @@ class UnknownRequest:
         # The name in the URL: `request.name` is another one where only the object has a name.
         self.name = world.unknown("name", STRING)
         self.data = {name: world.unknown(name, shape) for name, shape in _SHAPES.items()}
-        self._snapshots = snapshots
+        # The labels of the namespaces that exist.
+        self._declared = {
+            resource.name: {**resource.labels, "kubernetes.io/metadata.name": resource.name}
+            for snapshot in snapshots
+            for resource in snapshot.of_kind("", "Namespace")
+        }
         self._mentioned: set[str] = set()
         with_data: dict[str, Leaf] = {"request": self.request, **self.data}
         without: dict[str, Leaf] = {"request": self.request, **dict.fromkeys(self.data, MISSING)}
@@ -167,16 +172,25 @@ class UnknownRequest:
         is_map = namespace.is_kind(ValueKind.MAP)
         self.circuit.require(-is_map, name.present)
         self.circuit.require(-is_map, self.comparing.equal(name.value, self.field("namespace")))
-        declared = {
-            resource.name: resource.labels
-            for snapshot in self._snapshots
-            for resource in snapshot.of_kind("", "Namespace")
-        }
         labels = _present(metadata, "labels")
-        for known, its_labels in sorted(declared.items()):
-            label_map = {**its_labels, "kubernetes.io/metadata.name": known}
-            same = self.circuit.all_of((labels.present, self.comparing.equal(labels.value, Constant(label_map))))
+        for known, label_map in sorted(self._declared.items()):
+            same = self.circuit.all_of((labels.present, self._are(labels.value, label_map)))
             self.circuit.require(-is_map, -self.equals("namespace", known), same)
+
+    def _are(self, labels: Unknown, declared: dict[str, str]) -> int:
+        """Return whether labels are those declared, as far as the question can tell.
+
+        Labels that no expression names matter only where one looks at all of them. To compare those costs an element
+        for each label of each namespace.
+        """
+        if labels.is_whole:
+            return self.comparing.equal(labels, Constant(declared))
+        return self.circuit.all_of(
+            self.circuit.all_of((label.present, self.comparing.equal(label.value, Constant(declared[key]))))
+            if key in declared
+            else -label.present
+            for key, label in sorted(labels.fields.items())
+        )
 
     def question(self, values: Values, model: CircuitSolver) -> ApiQuestion:
         """Return the question that a model stands for."""
@@ -190,6 +204,8 @@ class UnknownRequest:
         data: dict[str, Any] = {}
         if model.is_true(self.carries_data):
             data = {_QUESTION.get(name, name): values.value(unknown, model) for name, unknown in self.data.items()}
+            if data["namespace_object"] is not None and request["namespace"] in self._declared:
+                data["namespace_object"]["metadata"]["labels"] = self._declared[request["namespace"]]
         return ApiQuestion(
             user=user["username"],
             groups=user["groups"],

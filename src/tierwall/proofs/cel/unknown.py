@@ -201,6 +201,12 @@ class Unknown:
         """Whether the question asks about parts of it."""
         return bool(self.fields or self._expanded or self.asked)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the question looks at everything in it: goes through it, or compares it with another."""
+        compared = self.world.equalities.get(ValueKind.MAP, {})
+        return bool(self._expanded or self.asked) or any(self.number in pair for pair in compared)
+
     def _elements(self, kind: ValueKind) -> list[Element]:
         circuit = self.world.circuit
         path, before = (*self.path, "*"), self.is_kind(kind)

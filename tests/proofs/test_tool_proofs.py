@@ -136,7 +136,7 @@ def test_a_refutation_is_a_small_question_with_its_answer() -> None:
     assert result.counterexample.question.to_dict() == WAY | {
         "method": "tools/call",
         "tool": "get_secret",
-        "http": {"method": "A", "path": "/", "host": "a.example.com"},
+        "http": {"host": "a.example.com"},
     }
     assert result.counterexample.answer.verdict is Verdict.ALLOW
     # A request whose headers contradict its message is denied.

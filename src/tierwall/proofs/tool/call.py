@@ -85,6 +85,8 @@ class UnknownCall:
         self._encoder = Encoder(world, ENVIRONMENT, variables)
         self.circuit.require(-self._header(NAME_HEADER).present)
         self.unreadable = self._unreadable()
+        # Requests as people write them make counterexamples that they can read.
+        self.usual = (self._equals(self.http_method, "POST"), self._equals(self.path, backend.path))
 
     def is_true(self, expression: Expr) -> int:
         """Return whether an expression is true."""
@@ -153,7 +155,9 @@ class UnknownCall:
         """Return the keys of the question that a model stands for."""
         request = values.value(self.request, model)
         mcp = request["mcp"]
-        http = {"method": request["method"], "path": request["path"]}
+        # What questions take for granted.
+        usual = {"method": "POST", "path": self.backend.path}
+        http = {key: request[key] for key in ("method", "path") if request[key] != usual[key]}
         http |= {key: request[key] for key in ("host", "headers") if request.get(key)}
         return {
             "caller": values.value(self.caller, model),
@@ -161,7 +165,7 @@ class UnknownCall:
             "tool": mcp.get("tool_name"),
             "uri": values.value(self.uri, model),
             "arguments": mcp.get("arguments"),
-            "http": http,
+            "http": http or None,
         }
 
     def _in_optional(self, present: int, unknown: Unknown, values: ValueSet) -> int:

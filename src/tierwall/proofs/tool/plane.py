@@ -136,6 +136,6 @@ def _search(
     if not possible:
         return NoCounterexample()
     # An authorizer that allows is the likelier surprise only where the claim needs it.
-    solver.smallest(literals, [*values.preferences(), *(-literal for literal in answers.values())])
+    solver.smallest(literals, [*call.usual, *values.preferences(), *(-literal for literal in answers.values())])
     external = {str(policy): "Allow" if solver.is_true(literal) else "Deny" for policy, literal in answers.items()}
     return Candidate((), replace(question, **call.question(values, solver), external_auth=external or None))

@@ -137,7 +137,7 @@ def _commands(cluster: LiveCluster, live: LiveClient) -> None:
             assert _allows(address, "bob")
             eventually(lambda: httpx.get(f"{health}/readyz").status_code == 200, run_log.read_text)
             eventually(lambda: not explorer.is_old(), ui_log.read_text)
-            assert not explorer.shows("ClusterAuthorizationPolicy/for-alice")
+            eventually(lambda: not explorer.shows("ClusterAuthorizationPolicy/for-alice"), ui_log.read_text)
             eventually(lambda: _objects(health) == objects + 1, run_log.read_text)
 
 

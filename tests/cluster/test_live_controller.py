@@ -283,7 +283,7 @@ def _gateways(cluster: Administrator) -> None:
     eventually(lambda: _parents(cluster, route) == UNRESOLVED, lambda: _parents(cluster, route))
     listeners = {each["name"]: each for each in cluster.get(gateway("gw"))["status"]["listeners"]}
     assert {name: listener["attachedRoutes"] for name, listener in listeners.items()} == {"web": 1, "more": 1}
-    assert listeners["web"]["supportedKinds"] == [{"group": API, "kind": "HTTPRoute"}]
+    assert listeners["web"]["supportedKinds"] == [{"group": API, "kind": kind} for kind in ("HTTPRoute", "GRPCRoute")]
 
     everybody = {"allowedListeners": {"namespaces": {"from": "All"}}}
     cluster.change(gateway("gw"), {"spec": everybody})

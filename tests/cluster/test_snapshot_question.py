@@ -168,8 +168,8 @@ def test_nothing_of_a_cluster_is_left_of_its_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("question", "expected"),
     [
-        ("", "expected a question that begins with one of network, tool, gateway, api, can-i, effective"),
-        ("list", "expected a question that begins with one of network, tool, gateway, api, can-i, effective"),
+        ("", "expected a question that begins with one of network, tool, gateway, api, path, can-i, effective"),
+        ("list", "expected a question that begins with one of network, tool, gateway, api, path, can-i, effective"),
         ("network 'a", "cannot be read: no closing quotation"),
         ("network --from a/b", "Missing option '--to'"),
         ("effective --all", "--all asks many questions: name one place"),

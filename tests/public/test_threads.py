@@ -21,7 +21,7 @@ import pytest
 import tierwall
 from tests import ROOT
 from tests.randomness import rounds
-from tierwall import InputError, World
+from tierwall import InputError, Proof, World
 from tierwall.planes import plane
 from tierwall.policytest.suite import suites
 from tierwall.resources.document import SourceText
@@ -89,6 +89,9 @@ def every_question(draw: random.Random) -> Iterator[Ask]:
     """Collect the cases of all examples and planes, random connections and positions, and listings."""
     for suite in suites([str(EXAMPLES / path) for path in TESTS]):
         for case in suite.cases:
+            if case.proof is not None:
+                yield proving(case.proof)
+                continue
             yield asking(case.plane, {**suite.defaults, **case.question})
     for _ in range(rounds(30)):
         yield asking("network", some_connection(draw))
@@ -101,6 +104,11 @@ def every_question(draw: random.Random) -> Iterator[Ask]:
         yield lambda world: repr(world.tools({"serviceAccount": "payments/agent"}))
         yield lambda world: repr(world.permissions("alice", ["team-1"], "dev"))
         yield lambda world: json.dumps(world.status())
+
+
+def proving(proof: Proof) -> Ask:
+    """Make a proof, of which two threads must not disturb each other either."""
+    return lambda world: json.dumps(tierwall.prove(world, proof).to_dict())
 
 
 def asking(name: str, question: Mapping[str, Any]) -> Ask:

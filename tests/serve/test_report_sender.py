@@ -212,8 +212,8 @@ def test_the_agent_that_came_last_reports(reported: Reported) -> None:
             eventually(lambda: _beats(reported) > begin + 2 * HASTE.look_every, lambda: str(reported.messages))
             assert reported.hash == "new"
         reported.says(report("late"))
-    (message,) = reported.messages
-    assert message.endswith("reports for the node `worker` now")
+    assert len(reported.messages) == 1, reported.messages
+    assert reported.messages[0].endswith("reports for the node `worker` now")
 
 
 def test_a_cluster_without_the_kind_is_named(tmp_path: Path) -> None:

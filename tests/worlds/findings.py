@@ -226,7 +226,7 @@ GRID: dict[str, Row] = {
         ),
     ),
     "TW306": Row(
-        "TW306 TW662 TW662",
+        "TW306 TW662 TW662 TW662",
         places(
             gateway.policy("wide", "Gateway/gw", traffic=WHOLE_BODY),
             gateway.policy("narrow", "HTTPRoute/route", traffic=HALF_BODY),

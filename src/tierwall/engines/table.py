@@ -47,9 +47,9 @@ ENGINES: Mapping[str, EngineEntry] = {
     ),
     "envoy": EngineEntry(
         "tierwall.serve.envoy:Envoy",
-        ("tool",),
+        ("tool", "gateway"),
         ("compile", "run", "test"),
-        "Tool policies, with Envoy.",
+        "Tool policies and gateway settings, with Envoy.",
         answered_by="requests through Envoy",
         findings="tierwall.engines.envoy.config.findings:envoy_findings",
         groups=("agentic.networking.x-k8s.io", "agentic.prototype.x-k8s.io", "agentgateway.dev"),

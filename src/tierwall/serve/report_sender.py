@@ -258,6 +258,10 @@ class ReportSender:
 
     def _say(self, subject: str, error: Exception) -> None:
         """Say why something cannot be written, unless that was said last."""
+        if isinstance(error, ApiServerError) and error.code == 409 and subject not in self._said:
+            # Somebody wrote in between, and it is read again: only a conflict that comes back is worth a message.
+            self._said[subject] = ""
+            return
         reason = failure_reason(error)
         if isinstance(error, ApiServerError) and error.code == 404 and "page not found" in error.message:
             reason = "the cluster does not know this kind (`tierwall crds` prints its definition)"

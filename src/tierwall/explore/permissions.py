@@ -37,7 +37,7 @@ def permissions(explored: ExploredWorld, query: Query) -> Page:
         users = named.users(world.snapshot)
         items = [tag("li", link(name, address("/permissions", user=name))) for name in users[:MAX_USERS]]
         body = joined(
-            tag("h1", "What may whom?"),
+            tag("h1", "Who may do what?"),
             _form(user, groups, namespace),
             tag("section", tag("h2", "Users that role bindings name"), tag("ul", items, class_="choices"))
             if items

@@ -164,9 +164,10 @@ def test_an_outage_delays_only_the_report(reported: Reported) -> None:
         assert reported.hash == "a"
         reported.cluster.come_back()
         reported.says(report("f"))
-    # Only the newest was sent.
+    # Only the newest was sent; again if the answer to it was lost in the outage.
     written = [event[3]["status"]["table"]["hash"] for event in reported.cluster.server.log if "status" in event[3]]
-    assert written == ["a", "f"]
+    assert written[0] == "a"
+    assert set(written[1:]) == {"f"}
 
 
 def test_a_burst_is_followed_by_a_rest(reported: Reported) -> None:

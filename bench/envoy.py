@@ -28,7 +28,8 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import http_con
 from tierwall.engines.envoy.config import clusters, external_auth
 from tierwall.engines.envoy.config.checkpoints import Checkpoint, PolicyFilters, on
 from tierwall.engines.envoy.config.compile import XdsResources
-from tierwall.engines.envoy.config.listeners import connection_manager, filter_chain, http_filters, listener
+from tierwall.engines.envoy.config.connection_manager import connection_manager, http_filters
+from tierwall.engines.envoy.config.listeners import filter_chain, listener
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import BACKEND_SLOTS, MCP, OPEN, ROUTER, STRICT
 from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress

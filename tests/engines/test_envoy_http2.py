@@ -28,7 +28,7 @@ from tests.labs.envoy_lab import policy as lab_policy
 from tests.labs.http2_client import JSON, PREFACE, Answer, Header, Http2, post
 from tests.labs.waiting import eventually
 from tests.worlds.tool_objects import manifest
-from tierwall.engines.envoy.config import listeners
+from tierwall.engines.envoy.config import connection_manager
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("needs_envoy")]
 
@@ -608,7 +608,7 @@ def test_streams_of_several_callers_are_kept_apart(attacked: Attacked) -> None:
 @pytest.fixture(scope="module")
 def shop() -> Iterator[Lab]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(listeners, "MAX_REQUEST_SECONDS", 2)
+        patch.setattr(connection_manager, "MAX_REQUEST_SECONDS", 2)
         with lab() as running:
             yield running
 

@@ -25,8 +25,9 @@ from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.engines.envoy.config import clusters
 from tierwall.engines.envoy.config.checkpoints import PolicyFilters
 from tierwall.engines.envoy.config.compile import XdsResources
+from tierwall.engines.envoy.config.connection_manager import connection_manager, http_filters
 from tierwall.engines.envoy.config.external_auth import AuthorizationService
-from tierwall.engines.envoy.config.listeners import connection_manager, filter_chain, http_filters, listener
+from tierwall.engines.envoy.config.listeners import filter_chain, listener
 from tierwall.engines.envoy.config.names import RBAC, Slot
 from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
 from tierwall.engines.envoy.config.policy_compiler import PolicyCompiler, Protection

@@ -16,7 +16,8 @@ from tierwall.attach.section import rules
 from tierwall.attach.target import GATEWAY_POLICIES
 from tierwall.core.reference import Reference
 from tierwall.engines.envoy.config.checkpoints import PolicyFilters
-from tierwall.engines.envoy.config.listeners import connection_manager, filter_chain, http_filters, listener
+from tierwall.engines.envoy.config.connection_manager import connection_manager, http_filters
+from tierwall.engines.envoy.config.listeners import filter_chain, listener
 from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
 from tierwall.engines.envoy.config.policy_compiler import PolicyCompiler
 from tierwall.engines.envoy.config.route_plan import PlannedRoute, RoutePlanner

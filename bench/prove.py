@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from statistics import median
 
 from bench.network import cluster
+from tierwall.logic.conflict_driven import ConflictDrivenSolver
 from tierwall.network.model.model import network_model
-from tierwall.proofs.conflict_driven import ConflictDrivenSolver
 from tierwall.proofs.network import plane
 from tierwall.proofs.network.plane import symbolic_connection
 from tierwall.proofs.network.region import NetworkRegion

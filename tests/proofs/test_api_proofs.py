@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 import tierwall
-from tests.proofs.cel.questions import placed
+from tests.logic.cel.questions import placed
 from tests.randomness import seeds
 from tierwall import InputError, Proof, ProofResult
 from tierwall.api.algebra.request import OPERATIONS, ConditionData
@@ -19,12 +19,12 @@ from tierwall.api.decide import decide
 from tierwall.api.model import chain_of
 from tierwall.api.question import ApiQuestion, attributes_of
 from tierwall.core.verdict import Verdict
+from tierwall.logic.cel.encoder import settle
+from tierwall.logic.cel.unknown import UnknownWorld
+from tierwall.logic.cel.values import Values
+from tierwall.logic.solver import CircuitSolver
 from tierwall.proofs.api.chain import ChainCircuit, CircuitVerdict
 from tierwall.proofs.api.request import UnknownRequest
-from tierwall.proofs.cel.encoder import settle
-from tierwall.proofs.cel.unknown import UnknownWorld
-from tierwall.proofs.cel.values import Values
-from tierwall.proofs.solver import CircuitSolver
 
 EXPRESSIONS = (
     "request.verb == 'create' && object.metadata.labels.owner == request.userInfo.username",

@@ -12,6 +12,7 @@ from tests.randomness import examples
 from tests.worlds.network_clusters import PORTS, PROTOCOLS, clusters
 from tests.worlds.network_snapshots import snapshot
 from tierwall.core.verdict import Verdict
+from tierwall.logic.solver import CircuitSolver
 from tierwall.network.decide import decide
 from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.model import NetworkModel, network_model
@@ -22,7 +23,6 @@ from tierwall.proofs.network.end import End
 from tierwall.proofs.network.plane import symbolic_connection
 from tierwall.proofs.network.region import NetworkRegion
 from tierwall.proofs.proof import Assumptions
-from tierwall.proofs.solver import CircuitSolver
 from tierwall.values.addresses import IPV6
 
 

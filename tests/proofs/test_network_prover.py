@@ -15,9 +15,9 @@ from tests.worlds.network_clusters import NAMESPACES, POD_ADDRESSES, PORTS, PROT
 from tests.worlds.network_snapshots import snapshot
 from tierwall.core.diagnostics import InputError
 from tierwall.core.verdict import Verdict
+from tierwall.logic.conflict_driven import ConflictDrivenSolver
 from tierwall.network.decide import decide
 from tierwall.network.model.model import network_model
-from tierwall.proofs.conflict_driven import ConflictDrivenSolver
 from tierwall.proofs.network import plane
 from tierwall.proofs.proof import Claim, Proof
 from tierwall.proofs.proving import prove

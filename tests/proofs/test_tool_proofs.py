@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 import tierwall
-from tests.proofs.cel.questions import placed
+from tests.logic.cel.questions import placed
 from tests.randomness import seeds
 from tests.worlds import tool_worlds
 from tierwall import InputError, Proof, ProofResult, Verdict
-from tierwall.proofs.cel.encoder import settle
-from tierwall.proofs.cel.unknown import UnknownWorld
-from tierwall.proofs.cel.values import Values
-from tierwall.proofs.solver import CircuitSolver
+from tierwall.logic.cel.encoder import settle
+from tierwall.logic.cel.unknown import UnknownWorld
+from tierwall.logic.cel.values import Values
+from tierwall.logic.solver import CircuitSolver
 from tierwall.proofs.tool.call import UnknownCall
 from tierwall.proofs.tool.policies import PolicyCircuit
 from tierwall.tool.decide import decide

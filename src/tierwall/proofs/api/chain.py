@@ -15,10 +15,10 @@ from tierwall.api.authorizers.demands import FIELDS, GROUPS
 from tierwall.api.authorizers.rbac import PolicyRule, bindings_by_subject
 from tierwall.api.model import AuthorizerConfig, AuthorizerType, configured_authorizers
 from tierwall.core.verdict import Verdict
+from tierwall.logic.cel.encoder import Rails
+from tierwall.logic.circuit import FALSE, TRUE
+from tierwall.logic.unsupported import Unsupported
 from tierwall.proofs.api.request import UnknownRequest
-from tierwall.proofs.cel.encoder import Rails
-from tierwall.proofs.circuit import FALSE, TRUE
-from tierwall.proofs.unsupported import Unsupported
 from tierwall.resources.snapshot import Snapshot
 
 # The field of a request as expressions name it, by the name that demands have for it.

@@ -14,17 +14,17 @@ from tierwall.cel.syntax.ast import Expr
 from tierwall.core.answer import Answer
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.core.verdict import Verdict
+from tierwall.logic.cel.encoder import settle
+from tierwall.logic.cel.unknown import UnknownWorld
+from tierwall.logic.cel.values import Values
+from tierwall.logic.solver import CircuitSolver
+from tierwall.logic.unsupported import Unsupported
 from tierwall.proofs.api.chain import ChainCircuit, CircuitVerdict
 from tierwall.proofs.api.region import ApiRegion
 from tierwall.proofs.api.region import read_region as read_region
 from tierwall.proofs.api.request import UnknownRequest
-from tierwall.proofs.cel.encoder import settle
-from tierwall.proofs.cel.unknown import UnknownWorld
-from tierwall.proofs.cel.values import Values
 from tierwall.proofs.proof import Assumptions, Change, Claim
 from tierwall.proofs.result import Candidate, NoCounterexample, PlaneFinding, Unsolved
-from tierwall.proofs.solver import CircuitSolver
-from tierwall.proofs.unsupported import Unsupported
 from tierwall.resources.snapshot import Snapshot
 
 VERDICTS = (Verdict.ALLOW, Verdict.DENY, Verdict.NO_OPINION)

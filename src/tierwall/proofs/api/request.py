@@ -14,14 +14,14 @@ from tierwall.api.algebra.request import CONNECT_RESOURCES, CONNECT_VERBS, OPERA
 from tierwall.api.authorizers.expression import ENVIRONMENT
 from tierwall.api.question import ApiQuestion
 from tierwall.cel.syntax import ast
+from tierwall.logic.cel.encoder import Encoder, Rails
+from tierwall.logic.cel.terms import MISSING, Constant, Leaf, LeafComparison
+from tierwall.logic.cel.unknown import STRING, STRINGS, Element, Shape, Unknown, UnknownWorld, ValueKind
+from tierwall.logic.cel.values import Values
+from tierwall.logic.circuit import FALSE
+from tierwall.logic.solver import CircuitSolver
 from tierwall.proofs.api.region import ApiRegion
-from tierwall.proofs.cel.encoder import Encoder, Rails
-from tierwall.proofs.cel.region import in_set
-from tierwall.proofs.cel.terms import MISSING, Constant, Leaf, LeafComparison
-from tierwall.proofs.cel.unknown import STRING, STRINGS, Element, Shape, Unknown, UnknownWorld, ValueKind
-from tierwall.proofs.cel.values import Values
-from tierwall.proofs.circuit import FALSE
-from tierwall.proofs.solver import CircuitSolver
+from tierwall.proofs.tested_set import in_set
 from tierwall.resources.snapshot import Snapshot
 
 _REQUIREMENT = Shape(

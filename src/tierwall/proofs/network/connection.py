@@ -11,6 +11,7 @@ from typing import assert_never
 
 from tierwall.core.labels import Selector
 from tierwall.core.stack import CombiningRule
+from tierwall.logic.circuit import FALSE, TRUE, Circuit
 from tierwall.network.model.endpoints import LAST_PORT, NAMESPACE_NAME
 from tierwall.network.model.model import NetworkModel
 from tierwall.network.model.rules import (
@@ -32,7 +33,6 @@ from tierwall.network.model.rules import (
     TieredPolicy,
 )
 from tierwall.network.reach.spaces import bits
-from tierwall.proofs.circuit import FALSE, TRUE, Circuit
 from tierwall.proofs.network.end import End
 from tierwall.proofs.network.ground import Ground
 from tierwall.proofs.network.region import EndRegion, NetworkRegion

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, TypeAlias
 
 from tierwall.core.labels import Selector
+from tierwall.logic.circuit import FALSE, Circuit
 from tierwall.network.model.endpoints import NAMESPACE_NAME
 from tierwall.network.model.matching import is_covered_domain
-from tierwall.proofs.circuit import FALSE, Circuit
 from tierwall.proofs.network.ground import EndGroup, Ground
 from tierwall.proofs.network.vocabulary import ABSENT, OTHER, Vocabulary
 from tierwall.proofs.proof import Assumptions

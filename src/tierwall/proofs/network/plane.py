@@ -12,6 +12,7 @@ from typing import Any
 from tierwall.core.answer import Answer
 from tierwall.core.diagnostics import Diagnostic, input_error
 from tierwall.core.verdict import Verdict
+from tierwall.logic.solver import CircuitSolver, Solver
 from tierwall.network.ends import EndFinder
 from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.model import NetworkModel, network_model
@@ -24,7 +25,6 @@ from tierwall.proofs.network.smallest import smallest
 from tierwall.proofs.network.vocabulary import Vocabulary
 from tierwall.proofs.proof import Assumptions, Change, Claim
 from tierwall.proofs.result import NoCounterexample, PlaneFinding
-from tierwall.proofs.solver import CircuitSolver, Solver
 from tierwall.resources.snapshot import Snapshot
 
 VERDICTS = (Verdict.ALLOW, Verdict.DENY)

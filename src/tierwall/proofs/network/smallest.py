@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from tierwall.logic.circuit import FALSE, TRUE, Circuit
+from tierwall.logic.solver import CircuitSolver
 from tierwall.network.model.endpoints import LAST_PORT, NAMESPACE_NAME
 from tierwall.network.model.rules import PortRange
-from tierwall.proofs.circuit import FALSE, TRUE, Circuit
 from tierwall.proofs.network.connection import SymbolicConnection
 from tierwall.proofs.network.end import End, Family
 from tierwall.proofs.network.vocabulary import ABSENT, OTHER
-from tierwall.proofs.solver import CircuitSolver
 from tierwall.values.addresses import Span, parse_cidr
 
 # Ports and addresses that readers expect to see in examples.

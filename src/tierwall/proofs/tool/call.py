@@ -11,16 +11,16 @@ from typing import Any
 
 from tierwall.attach.acceptance import ENVIRONMENT
 from tierwall.cel.syntax.ast import Expr
-from tierwall.proofs.cel.encoder import Encoder
-from tierwall.proofs.cel.language import StringView
-from tierwall.proofs.cel.region import in_set
-from tierwall.proofs.cel.terms import Constant, Leaf, LeafComparison, SeenString
-from tierwall.proofs.cel.unknown import OPAQUE, STRING, Element, Shape, Unknown, UnknownWorld, ValueKind
-from tierwall.proofs.cel.values import Values
-from tierwall.proofs.circuit import FALSE
-from tierwall.proofs.solver import CircuitSolver
+from tierwall.logic.cel.encoder import Encoder
+from tierwall.logic.cel.language import StringView
+from tierwall.logic.cel.terms import Constant, Leaf, LeafComparison, SeenString
+from tierwall.logic.cel.unknown import OPAQUE, STRING, Element, Shape, Unknown, UnknownWorld, ValueKind
+from tierwall.logic.cel.values import Values
+from tierwall.logic.circuit import FALSE
+from tierwall.logic.solver import CircuitSolver
+from tierwall.logic.unsupported import Unsupported
+from tierwall.proofs.tested_set import in_set
 from tierwall.proofs.tool.region import ToolRegion
-from tierwall.proofs.unsupported import Unsupported
 from tierwall.proofs.value_set import SetForm, ValueSet
 from tierwall.tool.protocol import (
     ANSWER,

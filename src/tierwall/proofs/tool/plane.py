@@ -14,17 +14,17 @@ from tierwall.core.answer import Answer
 from tierwall.core.diagnostics import Diagnostic, input_error
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import Verdict
-from tierwall.proofs.cel.encoder import settle
-from tierwall.proofs.cel.unknown import UnknownWorld
-from tierwall.proofs.cel.values import Values
+from tierwall.logic.cel.encoder import settle
+from tierwall.logic.cel.unknown import UnknownWorld
+from tierwall.logic.cel.values import Values
+from tierwall.logic.solver import CircuitSolver
+from tierwall.logic.unsupported import Unsupported
 from tierwall.proofs.proof import Assumptions, Change, Claim
 from tierwall.proofs.result import Candidate, NoCounterexample, PlaneFinding, Unsolved
-from tierwall.proofs.solver import CircuitSolver
 from tierwall.proofs.tool.call import UnknownCall
 from tierwall.proofs.tool.policies import PolicyCircuit
 from tierwall.proofs.tool.region import ToolRegion
 from tierwall.proofs.tool.region import read_region as read_region
-from tierwall.proofs.unsupported import Unsupported
 from tierwall.resources.overlay import overlay
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import BACKENDS

@@ -10,11 +10,11 @@ from typing import assert_never
 
 from tierwall.core.reference import Reference
 from tierwall.core.stack import Stack
-from tierwall.proofs.cel.language import StringView
-from tierwall.proofs.cel.unknown import ValueKind
-from tierwall.proofs.circuit import FALSE, TRUE
+from tierwall.logic.cel.language import StringView
+from tierwall.logic.cel.unknown import ValueKind
+from tierwall.logic.circuit import FALSE, TRUE
+from tierwall.logic.unsupported import Unsupported
 from tierwall.proofs.tool.call import JudgedRequest, UnknownCall
-from tierwall.proofs.unsupported import Unsupported
 from tierwall.tool.http_match import EXACT, PREFIX, HttpMatch, StringMatch
 from tierwall.tool.methods import (
     BASE_METHODS,

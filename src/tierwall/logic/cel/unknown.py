@@ -17,9 +17,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from tierwall.proofs.cel.language import Languages
-from tierwall.proofs.circuit import FALSE, TRUE, Circuit
-from tierwall.proofs.unsupported import Unsupported
+from tierwall.logic.cel.language import Languages
+from tierwall.logic.circuit import FALSE, TRUE, Circuit
+from tierwall.logic.unsupported import Unsupported
 
 # Lists of strings, such as groups, are cheap: each constant that is looked for needs an element.
 MAX_ELEMENTS, MAX_STRINGS = 16, 64

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from tierwall.proofs.unsupported import Unsupported
+from tierwall.logic.unsupported import Unsupported
 from tierwall.values.pattern import pattern as compiled
 
 # Inclusive ranges of code points, in order and apart.

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tests.randomness import examples
 from tierwall.cel.library.regex import matches
-from tierwall.proofs.cel.language import Languages, Region, StringView
-from tierwall.proofs.unsupported import Unsupported
+from tierwall.logic.cel.language import Languages, Region, StringView
+from tierwall.logic.unsupported import Unsupported
 
 ALPHABET = "abAB0-/. \né"
 TEXTS = st.text(ALPHABET, max_size=6)

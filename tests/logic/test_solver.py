@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierwall.proofs.circuit import FALSE, TRUE, Circuit
-from tierwall.proofs.conflict_driven import ConflictDrivenSolver
-from tierwall.proofs.solver import CircuitSolver, NativeSolver, Solver
+from tierwall.logic.circuit import FALSE, TRUE, Circuit
+from tierwall.logic.conflict_driven import ConflictDrivenSolver
+from tierwall.logic.solver import CircuitSolver, NativeSolver, Solver
 
 VARIABLES = (2, 3, 4, 5, 6)
 SOLVERS = (ConflictDrivenSolver, NativeSolver)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tierwall.proofs.cel.unknown import Unknown
+from tierwall.logic.cel.unknown import Unknown
 from tierwall.proofs.value_set import SetForm, ValueSet
 
 

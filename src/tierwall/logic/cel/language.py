@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tierwall.proofs.cel.pattern import (
+from tierwall.logic.cel.pattern import (
     EVERYTHING,
     CharSet,
     PatternChoice,
@@ -29,7 +29,7 @@ from tierwall.proofs.cel.pattern import (
     union,
     without,
 )
-from tierwall.proofs.unsupported import Unsupported
+from tierwall.logic.unsupported import Unsupported
 
 MAX_STATES = 2_000
 MAX_TERMS = 50_000

@@ -11,10 +11,10 @@ from tierwall.cel.evaluate.evaluator import Evaluator
 from tierwall.cel.syntax.ast import Expr
 from tierwall.cel.types import DYN
 from tierwall.cel.values import equal
-from tierwall.proofs.cel.encoder import Encoder, Rails, settle
-from tierwall.proofs.cel.unknown import ANY, STRING, STRINGS, Shape, Unknown, UnknownWorld, ValueKind
-from tierwall.proofs.cel.values import Values
-from tierwall.proofs.solver import CircuitSolver
+from tierwall.logic.cel.encoder import Encoder, Rails, settle
+from tierwall.logic.cel.unknown import ANY, STRING, STRINGS, Shape, Unknown, UnknownWorld, ValueKind
+from tierwall.logic.cel.values import Values
+from tierwall.logic.solver import CircuitSolver
 
 Choose = Callable[[int], int]
 

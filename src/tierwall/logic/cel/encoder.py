@@ -17,8 +17,8 @@ from tierwall.cel.evaluate.dispatch import has_field, optional_field
 from tierwall.cel.library.optionals import LAZY
 from tierwall.cel.syntax import ast
 from tierwall.cel.values import OptionalValue, map_keys
-from tierwall.proofs.cel.functions import Functions
-from tierwall.proofs.cel.terms import (
+from tierwall.logic.cel.functions import Functions
+from tierwall.logic.cel.terms import (
     MISSING,
     NOTHING,
     Constant,
@@ -38,9 +38,9 @@ from tierwall.proofs.cel.terms import (
     rails,
     under,
 )
-from tierwall.proofs.cel.unknown import Demands, Unknown, UnknownWorld, ValueKind
-from tierwall.proofs.circuit import FALSE, TRUE
-from tierwall.proofs.unsupported import Unsupported
+from tierwall.logic.cel.unknown import Demands, Unknown, UnknownWorld, ValueKind
+from tierwall.logic.circuit import FALSE, TRUE
+from tierwall.logic.unsupported import Unsupported
 
 MAX_ROUNDS = 12
 Result = TypeVar("Result")

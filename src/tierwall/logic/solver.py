@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from typing import Any, Protocol
 
-from tierwall.proofs.circuit import TRUE, Circuit
-from tierwall.proofs.conflict_driven import ConflictDrivenSolver
+from tierwall.logic.circuit import TRUE, Circuit
+from tierwall.logic.conflict_driven import ConflictDrivenSolver
 
 
 class Solver(Protocol):

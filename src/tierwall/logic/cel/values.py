@@ -16,11 +16,11 @@ from typing import Any
 import msgspec
 
 from tierwall.cel.values import INT_MAX, INT_MIN, UINT_MAX, Uint
-from tierwall.proofs.cel.language import Languages
-from tierwall.proofs.cel.unknown import Number, Shape, Unknown, UnknownWorld, ValueKind
-from tierwall.proofs.circuit import TRUE
-from tierwall.proofs.solver import CircuitSolver
-from tierwall.proofs.unsupported import Unsupported
+from tierwall.logic.cel.language import Languages
+from tierwall.logic.cel.unknown import Number, Shape, Unknown, UnknownWorld, ValueKind
+from tierwall.logic.circuit import TRUE
+from tierwall.logic.solver import CircuitSolver
+from tierwall.logic.unsupported import Unsupported
 
 MAX_GROUP = 12
 _CONTAINERS = (ValueKind.LIST, ValueKind.MAP)

@@ -12,10 +12,10 @@ from typing import TypeAlias
 import msgspec
 
 from tierwall.cel.values import NONE, NUMERIC, OpaqueValue, OptionalValue, equal, map_keys
-from tierwall.proofs.cel.language import StringView
-from tierwall.proofs.cel.unknown import MAX_NUMBER, Element, Number, Unknown, UnknownWorld, ValueKind
-from tierwall.proofs.circuit import FALSE, TRUE, Circuit
-from tierwall.proofs.unsupported import Unsupported
+from tierwall.logic.cel.language import StringView
+from tierwall.logic.cel.unknown import MAX_NUMBER, Element, Number, Unknown, UnknownWorld, ValueKind
+from tierwall.logic.circuit import FALSE, TRUE, Circuit
+from tierwall.logic.unsupported import Unsupported
 
 
 class Constant(msgspec.Struct, frozen=True, eq=False):

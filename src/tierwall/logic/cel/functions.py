@@ -16,8 +16,8 @@ from tierwall.cel.evaluate.dispatch import Meter, find_dispatcher
 from tierwall.cel.library.cost import CALL_LIMIT
 from tierwall.cel.library.regex import compile_pattern
 from tierwall.cel.values import NUMERIC, OptionalValue, map_keys
-from tierwall.proofs.cel.language import StringView
-from tierwall.proofs.cel.terms import (
+from tierwall.logic.cel.language import StringView
+from tierwall.logic.cel.terms import (
     MISSING,
     NOTHING,
     Constant,
@@ -36,9 +36,9 @@ from tierwall.proofs.cel.terms import (
     rails,
     under,
 )
-from tierwall.proofs.cel.unknown import Unknown, ValueKind
-from tierwall.proofs.circuit import FALSE, TRUE
-from tierwall.proofs.unsupported import Unsupported
+from tierwall.logic.cel.unknown import Unknown, ValueKind
+from tierwall.logic.circuit import FALSE, TRUE
+from tierwall.logic.unsupported import Unsupported
 
 MAX_COMBINATIONS = 2_000
 _ORDER = ("_<_", "_<=_", "_>_", "_>=_")

@@ -32,7 +32,7 @@ def _common_length(first: list[int], second: list[int]) -> int:
 
 
 class ConflictDrivenSolver:
-    """Clauses to satisfy; see `tierwall.proofs.solver.Solver`."""
+    """Clauses to satisfy; see `tierwall.logic.solver.Solver`."""
 
     def __init__(self) -> None:
         # By encoded literal: 1 true, 0 false, OPEN. By variable: where its value comes from.

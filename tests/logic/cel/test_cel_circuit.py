@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from tests.proofs.cel.questions import ENVIRONMENT, Expressions, Worlds, Written
+from tests.logic.cel.questions import ENVIRONMENT, Expressions, Worlds, Written
 from tests.randomness import seeds
-from tierwall.proofs.cel import encoder, terms
-from tierwall.proofs.cel.encoder import Encoder
-from tierwall.proofs.cel.language import Languages
-from tierwall.proofs.cel.terms import boolean
-from tierwall.proofs.cel.unknown import Unknown, ValueKind
-from tierwall.proofs.cel.values import Values
-from tierwall.proofs.circuit import TRUE
-from tierwall.proofs.unsupported import Unsupported
+from tierwall.logic.cel import encoder, terms
+from tierwall.logic.cel.encoder import Encoder
+from tierwall.logic.cel.language import Languages
+from tierwall.logic.cel.terms import boolean
+from tierwall.logic.cel.unknown import Unknown, ValueKind
+from tierwall.logic.cel.values import Values
+from tierwall.logic.circuit import TRUE
+from tierwall.logic.unsupported import Unsupported
 
 VALUES = 20
 

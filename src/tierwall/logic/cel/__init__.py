@@ -1,0 +1,1 @@
+"""Expressions of CEL as circuits, over values that are not known."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.worlds.gateway_settings import PLAIN, gateway, policy, route, service
+from tests.worlds.gateway_settings import PLAIN, gateway, policy, route, service, to
 from tierwall.engines.envoy.config.compile import XdsResources, compile
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.settings import compiler
@@ -79,6 +79,33 @@ def test_settings_for_language_models_do_not_close_other_backends() -> None:
     guard = {"ai": {"promptGuard": {"request": [{"regex": {"matches": ["x"]}}]}}}
     resources = compiled(*PLAIN, policy("p", "Gateway/edge", backend=guard))
     assert statuses(resources) == {"web/0/0": 0, "web/1/0": 0}
+
+
+@pytest.mark.parametrize("target", ["HTTPRoute/web", "Gateway/edge"])
+def test_settings_for_mcp_servers_concern_xbackends(target: str) -> None:
+    group = "agentic.prototype.x-k8s.io"
+    server = {
+        "apiVersion": f"{group}/v0alpha0",
+        "kind": "XBackend",
+        "metadata": {"name": "tools", "namespace": "shop"},
+        "spec": {"mcp": {"serviceName": "one", "port": 80}},
+    }
+    ways = [{"backendRefs": [{"group": group, "kind": "XBackend", "name": "tools"}]}, {"backendRefs": to("one")}]
+    guardrails = {"mcp": {"guardrails": {"processors": [{"remote": GUARD, "methods": {"*": "Full"}}]}}}
+    resources = compiled(gateway(), service("one"), server, route("web", ways), policy("p", target, backend=guardrails))
+    assert statuses(resources) == {"web/0/0": 500, "web/1/0": 0}
+    assert "TW663" in codes(resources)
+
+
+def test_settings_of_a_service_hold_when_a_policy_asks_it() -> None:
+    asks = policy("asks", "HTTPRoute/web", traffic={"extAuth": {**GUARD, "http": {}}})
+    secured = policy("secured", "Service/guard", backend={"tls": {"sni": "guard.example"}})
+    resources = compiled(*PLAIN, service("guard"), asks, secured)
+    assert resources.clusters["ask/http/service/shop/guard/80"].transport_socket.name == "envoy.transport_sockets.tls"
+    assert statuses(resources) == {"web/0/0": 0, "web/1/0": 0}
+    tunnelled = policy("tunnelled", "Service/guard", section="80", backend={"tunnel": GUARD})
+    resources = compiled(*PLAIN, service("guard"), asks, tunnelled)
+    assert statuses(resources) == {"web/0/0": 500, "web/1/0": 500}
 
 
 def test_a_policy_that_admission_refuses_closes_its_target() -> None:

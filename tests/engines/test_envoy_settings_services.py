@@ -80,6 +80,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "transform-fails": {"transformation": {"request": transformed(("x-user", "request.headers['x-absent']"))}},
     "transform-host": {"transformation": {"request": transformed((":authority", "'evil'"))}},
+    "transform-own": {"transformation": {"request": transformed(("X-Tierwall-Caller", "'spiffe://any/admin'"))}},
+    "ask": {"extAuth": {**SERVICE, "grpc": {}}},
     "transform-body": {"transformation": {"request": transformed(("x-a", "'1'"), body="'{}'")}},
 }
 
@@ -169,6 +171,15 @@ def test_what_envoy_does_not_change_is_said(lab: SettingsLab) -> None:
     said = {str(problem.message) for problem in lab.diagnostics if problem.code == "TW662"}
     assert any("`:authority`" in message for message in said)
     assert any("`traffic.transformation.request.body`" in message for message in said)
+
+
+def test_no_setting_and_no_service_sets_the_headers_by_which_policies_judge(lab: SettingsLab) -> None:
+    assert "x-tierwall-caller" not in lab.send("/transform-own").seen
+    assert any("`X-Tierwall-Caller`" in str(problem.message) for problem in lab.diagnostics)
+    assert lab.send("/ask", x_wanted="x-team").seen["x-team"] == "granted"
+    before = len(lab.backend.paths)
+    assert lab.send("/ask", x_wanted="x-tierwall-caller").status >= 400
+    assert len(lab.backend.paths) == before
 
 
 # Settings of the Service of this name.

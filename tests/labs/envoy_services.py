@@ -1,4 +1,4 @@
-"""gRPC services that Envoy asks about requests: one that processes them, and one that counts them."""
+"""gRPC services that Envoy asks about requests: one processes them, one counts them, and one allows them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
+from envoy.service.auth.v3 import external_auth_pb2
 from envoy.service.ext_proc.v3 import external_processor_pb2 as processor_pb2
 from envoy.service.ratelimit.v3 import rls_pb2
 
@@ -17,7 +18,10 @@ LIMIT = 2
 
 
 class EnvoyServices:
-    """A server with both services. Requests with `x-block` are refused; of a descriptor `LIMIT` requests pass."""
+    """A server with these services. Of a descriptor `LIMIT` requests pass; processing refuses those with `x-block`.
+
+    An allowed request gets the header that its own `x-wanted` names.
+    """
 
     def __init__(self) -> None:
         self.counted: Counter[tuple[str, ...]] = Counter()
@@ -28,7 +32,11 @@ class EnvoyServices:
         count = grpc.unary_unary_rpc_method_handler(
             self._count, rls_pb2.RateLimitRequest.FromString, rls_pb2.RateLimitResponse.SerializeToString
         )
+        allow = grpc.unary_unary_rpc_method_handler(
+            _allow, external_auth_pb2.CheckRequest.FromString, external_auth_pb2.CheckResponse.SerializeToString
+        )
         for service, method, handler in (
+            ("envoy.service.auth.v3.Authorization", "Check", allow),
             ("envoy.service.ext_proc.v3.ExternalProcessor", "Process", process),
             ("envoy.service.ratelimit.v3.RateLimitService", "ShouldRateLimit", count),
         ):
@@ -47,6 +55,15 @@ class EnvoyServices:
 
     def close(self) -> None:
         self._server.stop(0).wait(10)
+
+
+def _allow(request: Any, context: Any) -> Any:
+    answer = external_auth_pb2.CheckResponse()
+    answer.ok_response.SetInParent()
+    wanted = request.attributes.request.http.headers.get("x-wanted")
+    if wanted:
+        answer.ok_response.headers.add(header={"key": wanted, "value": "granted"})
+    return answer
 
 
 def _process(requests: Iterator[Any], context: Any) -> Iterator[Any]:

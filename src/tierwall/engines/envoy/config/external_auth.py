@@ -106,9 +106,14 @@ def slot_filter(slot: Slot) -> Any:
     out.metadata_context_namespaces.append(MCP)
     out.include_peer_certificate = True
     out.disallowed_headers.patterns.add().prefix = HEADER_PREFIX
-    out.decoder_header_mutation_rules.disallow_expression.regex = _PROTECTED
-    out.decoder_header_mutation_rules.disallow_is_error.value = True
+    protect_headers(out)
     return out
+
+
+def protect_headers(asking: Any) -> None:
+    """Deny a request if the service that a filter asks changes a header that it may not change."""
+    asking.decoder_header_mutation_rules.disallow_expression.regex = _PROTECTED
+    asking.decoder_header_mutation_rules.disallow_is_error.value = True
 
 
 def route_settings(authorizer: AuthorizationService) -> Any:

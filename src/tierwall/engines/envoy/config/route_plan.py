@@ -123,8 +123,7 @@ class RoutePlanner:
     @property
     def clusters(self) -> dict[str, Any]:
         """The clusters of backends, and of services that settings refer to."""
-        asked = {name: service.message(self._options) for name, service in self.settings.clusters.items()}
-        return {**self._clusters, **asked}
+        return {**self._clusters, **self.settings.clusters}
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:

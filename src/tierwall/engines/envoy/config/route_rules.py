@@ -16,7 +16,7 @@ from envoy.extensions.filters.http.cors.v3 import cors_pb2
 
 from tierwall.attach.listener import Listener
 from tierwall.engines.envoy.config.matchers import escaped, packed
-from tierwall.engines.envoy.config.names import CORS
+from tierwall.engines.envoy.config.names import CORS, HEADER_PREFIX
 from tierwall.engines.envoy.config.patterns import pattern_problem
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
 
@@ -211,7 +211,8 @@ def modify_headers(value: Mapping[str, Any], add: Any, remove: Any) -> str:
 
 
 def _is_protected(name: str) -> bool:
-    return not _TOKEN.fullmatch(name) or name.lower() in _PROTECTED
+    """Whether a header must stay as it is; policies judge requests by Tierwall's own, and no route may set those."""
+    return not _TOKEN.fullmatch(name) or name.lower() in _PROTECTED or name.lower().startswith(HEADER_PREFIX)
 
 
 def _set_rewrite(route: Any, match: Mapping[str, Any], value: Mapping[str, Any], max_program_size: int) -> str:

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from tierwall.attach.listener import Listener
-from tierwall.attach.place import BACKEND, INFERENCE_POOL, SERVICE
+from tierwall.attach.place import SERVICE
 from tierwall.attach.section import rules
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy.config.external_auth import NOBODY
@@ -54,7 +54,6 @@ from tierwall.gateway.sentence import native_settings
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
 
-_BACKENDS = (SERVICE, BACKEND, INFERENCE_POOL)
 # The settings of connections, by their names in `FrontendSettings`.
 _FRONTEND = {"tls": "tls", "http": "http", "tcp": "tcp", "proxyProtocol": "proxy_protocol"}
 _CLOSED = "requests that it applies to are answered with 500"
@@ -116,8 +115,8 @@ class SettingsCompiler:
         self._tokens: dict[str, authentication.TokenRequirement] = {}
         self._limits: dict[str, limits.LocalLimit] = {}
         self._quota = ""
-        # Clusters of services, each with the policies that need it.
-        self.clusters: dict[str, ServiceCluster] = {}
+        # The clusters of services that settings refer to, and the policies that need each.
+        self.clusters: dict[str, Any] = {}
         self.users: dict[str, set[Identity]] = {}
 
     @property
@@ -156,10 +155,9 @@ class SettingsCompiler:
         self, gateway: Resource, listener: Listener, route: Resource, rule: int, backend: Resource, port: int
     ) -> RouteSettings:
         """Compile the settings of a backend of a rule."""
+        is_service = (backend.group, backend.kind) == SERVICE
         place = place_of(gateway, listener, route, rule)
-        if (backend.group, backend.kind) in _BACKENDS:
-            is_service = (backend.group, backend.kind) == SERVICE
-            place = place._replace(backend=backend, section=str(port) if is_service and port else "")
+        place = place._replace(backend=backend, section=str(port) if is_service and port else "")
         return self._compiled(place, [("PostRouting", self._reader.at(place, "backend"))])
 
     def _compiled(self, place: RequestPlace, read: list[tuple[Phase, PlaceSettings]]) -> RouteSettings:
@@ -194,8 +192,21 @@ class SettingsCompiler:
         return None
 
     def _uses(self, cluster: ServiceCluster, policy: Resource) -> None:
-        self.clusters[cluster.name] = cluster
-        self.users.setdefault(cluster.name, set()).add(policy.identity)
+        """Add the cluster of a service; the settings of the backend section on the Service hold for it, too."""
+        users = self.users.setdefault(cluster.name, set())
+        users.add(policy.identity)
+        if cluster.name in self.clusters:
+            return
+        message = cluster.message(self._options)
+        if cluster.service is not None:
+            place = RequestPlace(backend=cluster.service, section=str(cluster.address.port))
+            settings = self._compiled(place, [("PostRouting", self._reader.at(place, "backend"))])
+            if settings.closed:
+                raise Unenforceable(f"Envoy does not enforce {settings.closed}, which {place} needs")
+            for change in settings.changes:
+                change(message)
+            users |= settings.policies
+        self.clusters[cluster.name] = message
 
     def _jwt(self, field: EffectiveField, phase: Phase) -> RouteChange:
         required = authentication.token_requirement(self._snapshot, field.source.resource, field.value)

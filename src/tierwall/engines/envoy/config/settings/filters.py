@@ -25,7 +25,7 @@ from envoy.extensions.filters.http.ratelimit.v3 import rate_limit_pb2
 from envoy.extensions.filters.http.rbac.v3 import rbac_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
 
-from tierwall.engines.envoy.config.external_auth import NOBODY, TIMEOUT_S
+from tierwall.engines.envoy.config.external_auth import NOBODY, TIMEOUT_S, protect_headers
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import HEADER_PREFIX, USER
 from tierwall.gateway.model.fields import Phase
@@ -142,6 +142,7 @@ def _asking(phase: Phase) -> Any:
     out.status_on_error.code = 403
     out.include_peer_certificate = True
     out.disallowed_headers.patterns.add().prefix = HEADER_PREFIX
+    protect_headers(out)
     return out
 
 

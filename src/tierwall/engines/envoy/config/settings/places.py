@@ -23,6 +23,7 @@ from tierwall.gateway.model.places import AttachedLevel, Level, RequestPlace, le
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import is_understood, objections
+from tierwall.tool.model import BACKENDS
 
 NOT_ENFORCED, CLOSES = "TW662", "TW663"
 # An agent's messages to a language model only go to backends that are one.
@@ -129,12 +130,12 @@ class SettingsReader:
 
 def _applies(path: str, place: RequestPlace) -> bool:
     """Whether a field means anything for the backend of a place: only some backends are models or MCP servers."""
-    if not path.startswith((_ONLY_FOR_MODELS, _ONLY_FOR_SERVERS)):
-        return True
-    backend = place.backend
-    if backend is None or (backend.group, backend.kind) == BACKEND:
-        return backend is not None
-    return False
+    backend = (place.backend.group, place.backend.kind) if place.backend is not None else None
+    if path.startswith(_ONLY_FOR_MODELS):
+        return backend == BACKEND
+    if path.startswith(_ONLY_FOR_SERVERS):
+        return backend == BACKEND or backend in BACKENDS
+    return True
 
 
 def _level_names(field: MergedField) -> Iterator[str]:

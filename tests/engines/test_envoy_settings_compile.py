@@ -108,6 +108,16 @@ def test_settings_of_a_service_hold_when_a_policy_asks_it() -> None:
     assert statuses(resources) == {"web/0/0": 500, "web/1/0": 500}
 
 
+def test_a_limit_of_requests_that_go_nowhere_is_said() -> None:
+    away = route("web", [{"filters": [{"type": "RequestRedirect", "requestRedirect": {"hostname": "x.example"}}]}])
+    limit = {"rateLimit": {"local": [{"requests": 1, "unit": "Hours"}]}}
+    resources = compiled(gateway(), away, policy("p", "HTTPRoute/web", traffic=limit))
+    assert statuses(resources) == {"web/0/0": 500}
+    assert [str(problem.message) for problem in resources.diagnostics] == [
+        "Envoy limits only requests that it forwards: the rule answers 500"
+    ]
+
+
 def test_a_policy_that_admission_refuses_closes_its_target() -> None:
     resources = compiled(*PLAIN, policy("p", "HTTPRoute/web", section="a", traffic={"timeouts": {"request": "soon"}}))
     assert statuses(resources) == {"web/0/0": 500, "web/1/0": 0}

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests import ROOT
+from tests.worlds.gateway_settings import PLAIN, policy
+from tierwall.engines.envoy.config.findings import envoy_findings
+from tierwall.gateway.detail import GatewayDetail
+from tierwall.gateway.effects import merge_status
 from tierwall.gateway.model.enforcement import ENFORCEMENT, EnforcementState, unenforced
 from tierwall.gateway.model.fields import FIELDS, SECTIONS
+from tierwall.gateway.question import GatewayQuestion, ask
+from tierwall.resources.load import load_objects
 from tierwall.resources.schema import Schema
+from tierwall.resources.snapshot import Snapshot
 
 PAGE = (ROOT / "docs" / "gateway.md").read_text().split("## Obeyed by `run`")[1].split("\n## ")[0]
 
@@ -51,3 +59,52 @@ def test_a_row_that_is_not_enforced_as_it_is_written_says_why() -> None:
 def test_a_field_that_is_not_enforced_is_named_whole() -> None:
     (part,) = unenforced("backend.ai.promptGuard", {"request": [{"regex": {}}]})
     assert (part.name, part.path, part.restricts) == ("backend.ai.promptGuard", (), True)
+
+
+def _told(*objects: dict[str, Any], **facts: Any) -> tuple[list[str], list[str], list[str]]:
+    """Return what `check`, the status and the answer of `effective` say of the settings that Envoy does not enforce."""
+    snapshot = Snapshot.of(load_objects([*PLAIN, *objects]))
+    (policy,) = snapshot.of_kind("agentgateway.dev", "AgentgatewayPolicy")
+    checked = [str(finding.message) for finding in envoy_findings(snapshot) if finding.code == "TW662"]
+    status = [condition.message for condition in merge_status(snapshot, policy).enforced]
+    asked = GatewayQuestion(gateway="shop/edge", listener="http", route="HTTPRoute/shop/web", rule="a", request=facts)
+    answer = ask(snapshot, asked)
+    assert isinstance(answer.detail, GatewayDetail)
+    return checked, status, [note for note in answer.detail.notes if "does not enforce" in note]
+
+
+@pytest.mark.parametrize(
+    ("traffic", "words"),
+    [
+        ({"authorization": {"policy": {"matchExpressions": ["source.port == 1"]}}}, "it has no `source.port`"),
+        ({"basicAuthentication": {"users": ["ann:$2y$05$abcdefghijklmnopqrstuv"]}}, "in the form {SHA}"),
+        ({"transformation": {"request": {"remove": ["host"]}}}, "does not change header `host`"),
+        ({"headerModifiers": {"request": {"set": [{"name": "Host", "value": "x"}]}}}, "a change of header `Host`"),
+        ({"directResponse": {"status": 200, "bodyExpression": "request.path"}}, "only constant texts"),
+        ({"jwtAuthentication": {"providers": [{"issuer": "i", "jwks": {"inline": "{}"}}]}}, "JSON Web Key Set"),
+        (
+            {"extProc": {"backendRef": {"group": "agentgateway.dev", "kind": "AgentgatewayBackend", "name": "b"}}},
+            "asks",
+        ),
+    ],
+)
+def test_a_value_that_envoy_lacks_is_said_everywhere(traffic: dict[str, Any], words: str) -> None:
+    for told in _told(policy("p", "HTTPRoute/web", traffic=traffic)):
+        assert len(told) == 1
+        assert words in told[0]
+
+
+def test_a_list_that_depends_on_the_request_is_said_whichever_entry_is_selected() -> None:
+    entries = [{"condition": "request.path == '/a'", "policy": {"status": 403}}]
+    conditional = policy("p", "HTTPRoute/web", traffic={"directResponse": {"conditional": entries}})
+    for facts in ({}, {"request.path": "/a"}, {"request.path": "/b"}):
+        for told in _told(conditional, **facts):
+            assert len(told) == 1
+            assert "entries of a conditional list" in told[0]
+
+
+def test_a_list_with_nothing_but_a_last_entry_is_said_like_its_value() -> None:
+    entries = [{"policy": {"local": [{"tokens": 9, "unit": "Hours"}]}}]
+    for told in _told(policy("p", "HTTPRoute/web", traffic={"rateLimit": {"conditional": entries}})):
+        assert len(told) == 1
+        assert "`traffic.rateLimit.local.tokens`" in told[0]

@@ -37,11 +37,11 @@ from tierwall.core.reference import full_reference
 from tierwall.gateway.decide import Merger, merger
 from tierwall.gateway.detail import GatewayDetail, Setting, equal_values
 from tierwall.gateway.model.conditional import NO_FACTS, FactError, RequestFacts
-from tierwall.gateway.model.enforcement import unenforced
 from tierwall.gateway.model.fields import FIELDS, PHASES, PROFILES, Phase, Profile
 from tierwall.gateway.model.places import BackendKind, RequestPlace, levels, reachable_places
 from tierwall.gateway.provenance import field_details, field_steps, profile_differences
 from tierwall.gateway.sentence import notes, sentence
+from tierwall.gateway.unenforced import unenforced_at
 from tierwall.resources.finder import ResourceFinder, name_hint
 from tierwall.resources.foreign import omissions
 from tierwall.resources.resource import Resource
@@ -139,7 +139,7 @@ def _answer(mergers: Mapping[Profile, Merger], chosen: Merger, place: RequestPla
             section: tuple(level.label for level in section_levels)
             for section, section_levels in levels(place, chosen.profile).items()
         },
-        notes=(*notes(chosen.snapshot, place), *_unenforced(effective)),
+        notes=(*notes(chosen.snapshot, place), *unenforced_at(chosen, place, merged[chosen.profile])),
     )
     return Answer(
         plane=GatewayQuestion.plane,
@@ -150,13 +150,6 @@ def _answer(mergers: Mapping[Profile, Merger], chosen: Merger, place: RequestPla
         detail=detail,
         not_considered=_omissions(chosen.snapshot, place),
     )
-
-
-def _unenforced(effective: Mapping[str, Setting]) -> Iterator[str]:
-    """Yield what Envoy does not enforce of the settings in force, where Tierwall serves the Gateway."""
-    for path, setting in effective.items():
-        for value in setting.value if setting.union else (setting.value,):
-            yield from dict.fromkeys(map(str, unenforced(path, value)))
 
 
 def _omissions(snapshot: Snapshot, place: RequestPlace) -> tuple[Omission, ...]:

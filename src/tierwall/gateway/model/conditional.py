@@ -199,7 +199,7 @@ def _select_from_all(
 ) -> SelectedValue | None:
     """Select one entry for the whole property; it sets every part of the property that it has."""
     selectable, certain = _selectable(enumerate(entries), facts)
-    giving = [(value, number) for number, policy in selectable if (value := _entry_value(policy, written)) is not None]
+    giving = [(value, number) for number, policy in selectable if (value := written.entry_value(policy)) is not None]
     return SelectedValue(*giving[0], certain and len(giving) == len(selectable)) if giving else None
 
 
@@ -214,7 +214,7 @@ def _select_from_part(
     if not selectable:
         return SelectedValue(NOTHING)
     number, policy = selectable[0]
-    return SelectedValue(_entry_value(policy, written), number)
+    return SelectedValue(written.entry_value(policy), number)
 
 
 def missing_facts(written: WrittenField, facts: RequestFacts, profile: Profile, entry: int | None) -> tuple[str, ...]:
@@ -229,7 +229,7 @@ def missing_facts(written: WrittenField, facts: RequestFacts, profile: Profile, 
 
 
 def _has_part(entry: Mapping[str, Any], written: WrittenField) -> bool:
-    return not written.field.part or bool(_entry_value(entry.get("policy"), written))
+    return not written.field.part or bool(written.entry_value(entry.get("policy")))
 
 
 def entry_without_part(written: WrittenField, facts: RequestFacts) -> int | None:
@@ -238,13 +238,7 @@ def entry_without_part(written: WrittenField, facts: RequestFacts) -> int | None
     if not certain or not written.field.part:
         return None
     number, policy = selectable[-1]
-    return number if _entry_value(policy, written) is None else None
-
-
-def _entry_value(policy: Any, written: WrittenField) -> Any:
-    """Return the value that an entry has for the field: its whole policy, or the part that the field is."""
-    part = written.field.part
-    return policy.get(part) if part and isinstance(policy, dict) else policy
+    return number if written.entry_value(policy) is None else None
 
 
 def _selectable(

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from tierwall.engines.envoy.config.settings.values import value_problems
 from tierwall.gateway.model.fields import PHASES, SECTIONS, WrittenField, fields_written_by
 from tierwall.resources.once import per_resource
 from tierwall.resources.resource import Resource
@@ -183,6 +184,8 @@ class UnenforcedSetting(NamedTuple):
     path: tuple[str | int, ...]
     words: str
     restricts: bool
+    # Whether nothing of the setting is enforced for it.
+    whole: bool = False
 
     @property
     def effect(self) -> str:
@@ -199,8 +202,12 @@ def restricts(field: str) -> bool:
 
 
 def unenforced(field: str, value: Any) -> Iterator[UnenforcedSetting]:
-    """Yield the parts of a field's value that Envoy does not enforce; the whole field, if that is one."""
-    yield from _unenforced(field, value, ())
+    """Yield what Envoy does not enforce of a field's value: the whole field, parts of it, or values that it lacks."""
+    missing = list(_unenforced(field, value, ()))
+    yield from missing
+    if not any(part.whole for part in missing):
+        for problem in value_problems(field, value):
+            yield UnenforcedSetting(field, problem.path, str(problem), restricts(field), whole=True)
 
 
 def _unenforced(name: str, value: Any, path: tuple[str | int, ...]) -> Iterator[UnenforcedSetting]:
@@ -208,7 +215,7 @@ def _unenforced(name: str, value: Any, path: tuple[str | int, ...]) -> Iterator[
     for key in keys:
         rule = ENFORCEMENT.get(key)
         if rule is not None and rule.state is EnforcementState.NOT_ENFORCED:
-            yield UnenforcedSetting(key, path, rule.words, rule.restricts)
+            yield UnenforcedSetting(key, path, rule.words, rule.restricts, whole=not path)
             return
     if isinstance(value, dict):
         for key, inner in value.items():
@@ -220,7 +227,7 @@ def _unenforced(name: str, value: Any, path: tuple[str | int, ...]) -> Iterator[
 
 def conditional(field: str) -> UnenforcedSetting:
     """Return what Envoy does not enforce of a conditional list that depends on the request."""
-    return UnenforcedSetting(f"{field}, conditional", (), CONDITIONAL, restricts(field))
+    return UnenforcedSetting(f"{field}, conditional", (), CONDITIONAL, restricts(field), whole=True)
 
 
 def unenforced_parts(written: WrittenField) -> Iterator[UnenforcedSetting]:
@@ -231,9 +238,16 @@ def unenforced_parts(written: WrittenField) -> Iterator[UnenforcedSetting]:
             yield part._replace(path=(*written.path, *part.path))
     elif ENFORCEMENT[field].state is EnforcementState.NOT_ENFORCED:
         rule = ENFORCEMENT[field]
-        yield UnenforcedSetting(field, written.path, rule.words, rule.restricts)
+        yield UnenforcedSetting(field, written.path, rule.words, rule.restricts, whole=True)
     elif any(isinstance(entry.get("condition"), str) for entry in written.entries):
         yield conditional(field)._replace(path=written.path)
+    else:
+        # Without conditions, the first entry counts.
+        policy = written.entries[0].get("policy") if written.entries else None
+        keys = (written.field.part,) if written.field.part else ()
+        value = written.entry_value(policy)
+        for part in unenforced(field, value) if value is not None else ():
+            yield part._replace(path=(*written.path, 0, "policy", *keys, *part.path))
 
 
 @per_resource

@@ -95,6 +95,11 @@ class WrittenField(Struct, frozen=True):
     value: Any = None
     entries: tuple[Mapping[str, Any], ...] | None = None
 
+    def entry_value(self, policy: Any) -> Any:
+        """Return the value that the policy of an entry has for the field: the whole, or the part that the field is."""
+        part = self.field.part
+        return policy.get(part) if part and isinstance(policy, dict) else policy
+
 
 def has_override(policy: Resource) -> bool:
     """Whether a policy keeps more specific levels from changing the fields it sets."""

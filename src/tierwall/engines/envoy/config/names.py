@@ -25,6 +25,9 @@ BODILESS: Final = "tierwall.bodiless"
 FACTS: Final = "tierwall.facts"
 ROUTER: Final = "envoy.filters.http.router"
 CORS: Final = "envoy.filters.http.cors"
+# Where the filter of tokens puts the claims of a token, for expressions.
+JWT_METADATA: Final = "envoy.filters.http.jwt_authn"
+CLAIMS: Final = "claims"
 
 # The namespace of route metadata: the Gateway and the listener.
 PLACE: Final = "tierwall"

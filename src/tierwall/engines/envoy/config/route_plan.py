@@ -201,7 +201,11 @@ class RoutePlanner:
                 filters = rule.get("filters")
                 unsupported = apply_filters(message, match, filters, listener, self._options.max_program_size)
                 planned = self._route(message, unsupported, route, number, match, backends, copies)
-                yield _precedence(route, number, index, written), _with_settings(planned, settings)
+                with_settings = _with_settings(planned, settings)
+                if with_settings.unsupported and not planned.unsupported and not settings.closed:
+                    problem = f"{with_settings.unsupported}: the rule answers 500"
+                    self._diagnostics.append(route.diagnostic(UNSUPPORTED, problem, ("spec", "rules", number)))
+                yield _precedence(route, number, index, written), with_settings
 
     def _mirrors(
         self, gateway: Resource, listener: Listener, route: Resource, number: int

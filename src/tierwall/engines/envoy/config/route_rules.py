@@ -15,8 +15,9 @@ from envoy.config.route.v3 import route_components_pb2
 from envoy.extensions.filters.http.cors.v3 import cors_pb2
 
 from tierwall.attach.listener import Listener
+from tierwall.engines.envoy.config.header_changes import TOKEN, header_problems
 from tierwall.engines.envoy.config.matchers import escaped, packed
-from tierwall.engines.envoy.config.names import CORS, HEADER_PREFIX
+from tierwall.engines.envoy.config.names import CORS
 from tierwall.engines.envoy.config.patterns import pattern_problem
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
 
@@ -26,12 +27,8 @@ _SET = base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
 _ADD = base_pb2.HeaderValueOption.APPEND_IF_EXISTS_OR_ADD
 _RESPONSE_CODES = {301: 0, 302: 1, 303: 2, 307: 3, 308: 4}
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@%/-]{0,1023}", re.ASCII)
 _PLAIN_TEXT = re.compile(r"[!-~]{1,1024}", re.ASCII)
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-# Headers that frame a message or say which host it is for: changing one would change the meaning of the message.
-_PROTECTED = frozenset(("host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"))
 _DEFAULT_MAX_AGE_SECONDS = 5
 
 
@@ -83,7 +80,7 @@ def _is_plain(value: Mapping[str, Any]) -> bool:
         and isinstance(text, str)
         and _PLAIN_PATH.fullmatch(text) is not None
         and isinstance(method, str)
-        and _TOKEN.fullmatch(method) is not None
+        and TOKEN.fullmatch(method) is not None
         and all(_is_plain_entry(entry) for field in entries for entry in field)
     )
 
@@ -95,7 +92,7 @@ def _is_plain_entry(entry: object) -> bool:
     return (
         entry.get("type", "Exact") == "Exact"
         and isinstance(name, str)
-        and _TOKEN.fullmatch(name) is not None
+        and TOKEN.fullmatch(name) is not None
         and isinstance(text, str)
         and _PLAIN_TEXT.fullmatch(text) is not None
     )
@@ -194,25 +191,15 @@ def _apply_filter(
 
 def modify_headers(value: Mapping[str, Any], add: Any, remove: Any) -> str:
     """Add the changes of headers to those of a route; return the first that cannot be made, or an empty string."""
+    for problem in header_problems(value):
+        return problem.message
     for field, action in (("set", _SET), ("add", _ADD)):
         for header in list_of_maps(value.get(field)):
-            name, content = str(header.get("name")), str(header.get("value"))
-            if _is_protected(name):
-                return f"a change of header `{name}`"
-            if _CONTROL.search(content):
-                return f"a control character in header `{name}`"
             # Values are literal; an unescaped `%` would start one of Envoy's commands.
-            add.add(append_action=action, header={"key": name, "value": content.replace("%", "%%")})
-    for name in _strings(value, "remove"):
-        if _is_protected(name):
-            return f"a change of header `{name}`"
-        remove.append(name)
+            content = str(header.get("value")).replace("%", "%%")
+            add.add(append_action=action, header={"key": str(header.get("name")), "value": content})
+    remove.extend(_strings(value, "remove"))
     return ""
-
-
-def _is_protected(name: str) -> bool:
-    """Whether a header must stay as it is; policies judge requests by Tierwall's own, and no route may set those."""
-    return not _TOKEN.fullmatch(name) or name.lower() in _PROTECTED or name.lower().startswith(HEADER_PREFIX)
 
 
 def _set_rewrite(route: Any, match: Mapping[str, Any], value: Mapping[str, Any], max_program_size: int) -> str:

@@ -12,8 +12,7 @@ from tierwall.cel import Environment, Failure
 from tierwall.cel.evaluate.program import compile
 from tierwall.cel.syntax import ast
 from tierwall.engines.envoy.config.settings import authentication
-from tierwall.engines.envoy.config.settings.expressions import is_valid, parsed
-from tierwall.engines.envoy.config.settings.traffic import constant
+from tierwall.engines.envoy.config.settings.expressions import constant, is_valid, parsed
 from tierwall.engines.envoy.probe.observations import Explains, ProbeClient, Unobservable
 from tierwall.engines.envoy.probe.recorder import RecordingBackend
 from tierwall.engines.envoy.probe.staging import StagedSnapshot, password_of

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
+from tierwall.engines.envoy.config.settings.expressions import constant
 from tierwall.engines.envoy.config.settings.limits import LocalLimit, local_limits
-from tierwall.engines.envoy.config.settings.traffic import byte_count, constant
+from tierwall.engines.envoy.config.settings.measures import byte_count
 from tierwall.engines.envoy.probe.recorder import RecordedRequest
 from tierwall.engines.envoy.probe.staging import values_of
 from tierwall.resources.resource import list_of_maps, nested_map

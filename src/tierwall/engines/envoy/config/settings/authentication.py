@@ -8,8 +8,7 @@ from Secrets of the policy's namespace.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -18,10 +17,13 @@ from envoy.extensions.filters.http.basic_auth.v3 import basic_auth_pb2
 from envoy.extensions.filters.http.jwt_authn.v3 import config_pb2 as jwt_pb2
 
 from tierwall.attach.place import Place
-from tierwall.engines.envoy.config.settings.filters import CLAIMS, basic_filter, jwt_filter, key_filter
+from tierwall.engines.envoy.config.names import CLAIMS
+from tierwall.engines.envoy.config.settings.filters import basic_filter, jwt_filter, key_filter
+from tierwall.engines.envoy.config.settings.measures import nanoseconds
 from tierwall.engines.envoy.config.settings.services import ServiceCluster, endpoint
-from tierwall.engines.envoy.config.settings.traffic import RouteChange, nanoseconds, turned_on
+from tierwall.engines.envoy.config.settings.traffic import RouteChange, turned_on
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
+from tierwall.engines.envoy.config.settings.values import users
 from tierwall.engines.envoy.config.tls import UnreadableObject, object_data
 from tierwall.gateway.model.fields import Phase
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
@@ -31,7 +33,6 @@ _DEFAULT_HEADER = {"name": "Authorization", "prefix": "Bearer "}
 _PASSWORDS = ".htaccess"
 # More keys or users than this would make every change of routes slow.
 MAX_CREDENTIALS = 10_000
-_SHA = re.compile(r"([^:\s]{1,255}):(\{SHA\}[A-Za-z0-9+/]{27}=)", re.ASCII)
 _CACHE_SECONDS, _FETCH_SECONDS = 300, 5
 
 
@@ -56,7 +57,7 @@ def token_requirement(snapshot: Snapshot, policy: Resource, value: Mapping[str, 
         out.require_expiration = True
         jwks = nested_map(provider, "jwks")
         if "inline" in jwks:
-            out.local_jwks.inline_string = _key_set(jwks["inline"], "providers", number, "jwks", "inline")
+            out.local_jwks.inline_string = jwks["inline"]
         else:
             remote = nested_map(jwks, "remote")
             cluster, url = endpoint(snapshot, policy, remote, "keys", "providers", number, "jwks", "remote")
@@ -110,16 +111,6 @@ def _set_token_location(provider: Any, location: Mapping[str, Any]) -> None:
         provider.from_headers.add(name=header["name"], value_prefix=header.get("prefix", ""))
 
 
-def _key_set(text: str, *path: str | int) -> str:
-    try:
-        keys = json.loads(text)
-    except ValueError:
-        keys = None
-    if not isinstance(keys, dict) or not isinstance(keys.get("keys"), list) or not keys["keys"]:
-        raise Unenforceable("it is not a JSON Web Key Set", *path)
-    return text
-
-
 def _digest(message: Any) -> str:
     return blake2b(message.SerializeToString(deterministic=True), digest_size=16).hexdigest()
 
@@ -138,8 +129,6 @@ def api_keys(snapshot: Snapshot, policy: Resource, value: Mapping[str, Any], pha
         out.key_sources.add(cookie=location["cookie"]["name"])
     else:
         header = location.get("header", _DEFAULT_HEADER)
-        if header.get("prefix", "") not in ("", "Bearer "):
-            raise Unenforceable("Envoy knows no other prefix than `Bearer `", "location", "header", "prefix")
         out.key_sources.add(header=header["name"])
     out.forwarding.hide_credentials = True
     return turned_on(key_filter(phase), out)
@@ -176,23 +165,12 @@ def basic_users(snapshot: Snapshot, policy: Resource, value: Mapping[str, Any], 
         if key not in data:
             raise Unenforceable(f"the Secret has no key `{key}`", "secretRef")
         lines = data[key].decode(errors="replace").splitlines()
-    users = dict(_users(lines))
-    if not users or len(users) > MAX_CREDENTIALS:
-        raise Unenforceable(f"there are {len(users)} users, expected 1 to {MAX_CREDENTIALS}")
+    known = dict(users(lines))
+    if not known or len(known) > MAX_CREDENTIALS:
+        raise Unenforceable(f"there are {len(known)} users, expected 1 to {MAX_CREDENTIALS}")
     out = basic_auth_pb2.BasicAuthPerRoute()
-    out.users.inline_string = "\n".join(f"{name}:{digest}" for name, digest in sorted(users.items()))
+    out.users.inline_string = "\n".join(f"{name}:{digest}" for name, digest in sorted(known.items()))
     return turned_on(basic_filter(phase), out)
-
-
-def _users(lines: list[str]) -> Iterator[tuple[str, str]]:
-    for line in lines:
-        line = line.strip()
-        if not line or line.startswith("#"):
-            continue
-        user = _SHA.fullmatch(line)
-        if user is None:
-            raise Unenforceable("Envoy checks only passwords in the form {SHA} (`htpasswd -s`)")
-        yield user[1], user[2]
 
 
 def _secret(snapshot: Snapshot, policy: Resource, name: str, *path: str | int) -> Mapping[str, bytes]:

@@ -13,10 +13,11 @@ from envoy.config.rbac.v3 import rbac_pb2
 from envoy.extensions.filters.http.rbac.v3 import rbac_pb2 as rbac_filter_pb2
 from xds.type.matcher.v3 import matcher_pb2
 
+from tierwall.engines.envoy.config.cel_message import parsed_expression
 from tierwall.engines.envoy.config.matchers import OnMatch, Predicate, cel_predicate, first_of, matcher
 from tierwall.engines.envoy.config.names import reported
 from tierwall.engines.envoy.config.rbac import action
-from tierwall.engines.envoy.config.settings.expressions import expression_message, is_valid
+from tierwall.engines.envoy.config.settings.expressions import is_valid, translated_setting
 from tierwall.engines.envoy.config.settings.filters import authorization_filter
 from tierwall.engines.envoy.config.settings.traffic import RouteChange, turned_on
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
@@ -45,7 +46,7 @@ def authorization(values: Sequence[Mapping[str, Any]], sources: Sequence[str], p
                 # It is never true.
                 requires += [(_always(), deny)] if kind == "Require" else []
                 continue
-            predicate = cel_predicate(expression_message(text, "policy", "matchExpressions", number))
+            predicate = cel_predicate(parsed_expression(translated_setting(text, "policy", "matchExpressions", number)))
             if kind == "Deny":
                 denies.append((predicate, deny))
             elif kind == "Require":
@@ -70,4 +71,4 @@ def _negated(predicate: Predicate) -> Predicate:
 
 
 def _always() -> Predicate:
-    return cel_predicate(expression_message("true"))
+    return cel_predicate(parsed_expression(translated_setting("true")))

@@ -275,24 +275,19 @@ def _plain(make: Callable[[Any], RouteChange]) -> CompileField:
     return lambda compiler, field, phase: make(field.value)
 
 
-def _checked(check: Callable[[Any], None]) -> CompileField:
-    """Return the function of a field that changes listeners, not routes: it only says whether Envoy can enforce it."""
-
-    def compile_field(compiler: SettingsCompiler, field: EffectiveField, phase: Phase) -> RouteChange:
-        check(field.value)
-        return lambda route: None
-
-    return compile_field
+def _of_listeners(compiler: SettingsCompiler, field: EffectiveField, phase: Phase) -> RouteChange:
+    """Change nothing: the field changes listeners, not routes."""
+    return lambda route: None
 
 
 FIELDS: Mapping[str, CompileField] = {
-    "frontend.tcp": _checked(frontend.check_tcp),
-    "frontend.tls": _checked(frontend.check_tls),
-    "frontend.http": _checked(frontend.check_http),
+    "frontend.tcp": _of_listeners,
+    "frontend.tls": _of_listeners,
+    "frontend.http": _of_listeners,
     # Its schema permits nothing that Envoy cannot do.
-    "frontend.proxyProtocol": _checked(lambda value: None),
+    "frontend.proxyProtocol": _of_listeners,
     # Envoy refuses CONNECT anyway.
-    "frontend.connect": _checked(lambda value: None),
+    "frontend.connect": _of_listeners,
     "backend.tcp": _plain(upstream.tcp),
     "backend.tls": SettingsCompiler._backend_tls,
     "backend.http": _plain(upstream.http),

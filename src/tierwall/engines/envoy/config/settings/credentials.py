@@ -13,7 +13,7 @@ from envoy.config.core.v3 import base_pb2
 from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
 
 from tierwall.attach.place import Place
-from tierwall.engines.envoy.config.route_rules import modify_headers
+from tierwall.engines.envoy.config.header_changes import is_protected
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.engines.envoy.config.settings.upstream import ClusterChange, add_filter
 from tierwall.engines.envoy.config.tls import UnreadableObject, object_data
@@ -31,8 +31,7 @@ def credentials(snapshot: Snapshot, policy: Resource, value: Mapping[str, Any]) 
         header = nested_map(location, "header")
         if not header:
             raise Unenforceable("Envoy puts credentials only into headers", *path)
-        problem = modify_headers({"remove": [header["name"]]}, None, [])
-        if problem or not text or not text.isprintable():
+        if is_protected(header["name"]) or not text or not text.isprintable():
             raise Unenforceable(f"Envoy cannot put this credential into header `{header['name']}`", *path)
         step = out.mutations.request_mutations.add().append
         step.append_action = base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD

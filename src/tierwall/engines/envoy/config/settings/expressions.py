@@ -8,7 +8,6 @@ numbers are doubles. What Envoy does not know is `Unenforceable`.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 from tierwall.cel import Environment, ParseError
 from tierwall.cel.syntax import ast
@@ -22,9 +21,7 @@ from tierwall.engines.envoy.config.cel_expression import (
     request_field,
     translated_by,
 )
-from tierwall.engines.envoy.config.cel_message import parsed_expression
-from tierwall.engines.envoy.config.names import USER
-from tierwall.engines.envoy.config.settings.filters import CLAIMS, JWT_METADATA
+from tierwall.engines.envoy.config.names import CLAIMS, JWT_METADATA, USER
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 
 _ENVIRONMENT = Environment(extensions=True)
@@ -78,9 +75,12 @@ def translated_setting(text: object, *path: str | int, of_response: bool = False
     return tree
 
 
-def expression_message(text: object, *path: str | int) -> Any:
-    """Return an expression as a message for Envoy."""
-    return parsed_expression(translated_setting(text, *path))
+def constant(expression: object, *path: str | int) -> str:
+    """Return the text that an expression is, whatever the request."""
+    tree = parsed(expression, *path)
+    if isinstance(tree, ast.Literal) and isinstance(tree.value, str):
+        return tree.value
+    raise Unenforceable("Envoy does not evaluate expressions here, only constant texts", *path)
 
 
 class SettingsTranslator(ExpressionTranslator):

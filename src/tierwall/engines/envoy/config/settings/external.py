@@ -11,9 +11,11 @@ from typing import Any
 from envoy.extensions.filters.http.ext_authz.v3 import ext_authz_pb2
 
 from tierwall.engines.envoy.config.external_auth import TIMEOUT_S
+from tierwall.engines.envoy.config.settings.expressions import constant
 from tierwall.engines.envoy.config.settings.filters import ask_filter
+from tierwall.engines.envoy.config.settings.measures import byte_count
 from tierwall.engines.envoy.config.settings.services import ServiceCluster, endpoint
-from tierwall.engines.envoy.config.settings.traffic import RouteChange, byte_count, constant, turned_on
+from tierwall.engines.envoy.config.settings.traffic import RouteChange, turned_on
 from tierwall.gateway.model.fields import Phase
 from tierwall.resources.resource import Resource, nested_map
 from tierwall.resources.snapshot import Snapshot

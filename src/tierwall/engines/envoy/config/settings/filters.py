@@ -30,9 +30,6 @@ from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import HEADER_PREFIX, USER
 from tierwall.gateway.model.fields import Phase
 
-# Where the filter of tokens puts the claims of a token, for expressions.
-JWT_METADATA: Final = "envoy.filters.http.jwt_authn"
-CLAIMS: Final = "claims"
 LIMITS, BUFFER, CSRF, DELAY = "tierwall.limits", "tierwall.buffer", "tierwall.csrf", "tierwall.delay"
 QUOTA: Final = "tierwall.quota"
 _BUFFER_BYTES = 1 << 20

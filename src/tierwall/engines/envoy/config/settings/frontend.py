@@ -15,16 +15,12 @@ from envoy.extensions.transport_sockets.tls.v3 import common_pb2
 
 from tierwall.engines.envoy.config.connections import keep_alive, limit_connections
 from tierwall.engines.envoy.config.matchers import packed
-from tierwall.engines.envoy.config.settings.traffic import byte_count, nanoseconds
-from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
-from tierwall.resources.resource import nested_map
+from tierwall.engines.envoy.config.settings.measures import nanoseconds
+from tierwall.engines.envoy.config.settings.values import kilobytes, least_tls_version, older_suites, window
 from tierwall.values.time import NANOS
 
 GROUPS = {"P-256": "P-256", "P-384": "P-384", "X25519": "X25519", "X25519_MLKEM768": "X25519MLKEM768"}
 _VERSIONS = {"1.2": common_pb2.TlsParameters.TLSv1_2, "1.3": common_pb2.TlsParameters.TLSv1_3}
-_TLS13 = "TLS13_"
-_SMALLEST_WINDOW, _LARGEST_WINDOW = 65_535, (1 << 31) - 1
-_MOST_KILOBYTES = 8192
 _DAY = 86_400
 
 
@@ -62,13 +58,13 @@ class FrontendSettings(NamedTuple):
             ("http2ConnectionWindowSize", "initial_connection_window_size"),
         ):
             if field in http:
-                getattr(http2, name).value = _window(http[field], field)
+                getattr(http2, name).value = window(http[field], field)
         if "http2KeepaliveInterval" in http or "http2KeepaliveTimeout" in http:
             alive = http2.connection_keepalive
             alive.interval.FromNanoseconds(nanoseconds(http.get("http2KeepaliveInterval", "60s")))
             alive.timeout.FromNanoseconds(nanoseconds(http.get("http2KeepaliveTimeout", "20s")))
         if "http2MaxHeaderSize" in http:
-            manager.max_request_headers_kb.value = _kilobytes(http["http2MaxHeaderSize"])
+            manager.max_request_headers_kb.value = kilobytes(http["http2MaxHeaderSize"])
         if "maxConnectionDuration" in http:
             seconds = _seconds(http["maxConnectionDuration"])
             limit_connections(manager, min(seconds, max_connection_seconds or seconds))
@@ -96,43 +92,14 @@ def _proxy_protocol(value: Mapping[str, Any]) -> Any:
     )
 
 
-def check_tls(value: Mapping[str, Any]) -> None:
-    """Raise Unenforceable if Envoy cannot enforce TLS settings."""
-    tls_parameters(value)
-    if "handshakeTimeout" in value:
-        nanoseconds(value["handshakeTimeout"], "handshakeTimeout")
-
-
-def check_http(value: Mapping[str, Any]) -> None:
-    """Raise Unenforceable if Envoy cannot enforce HTTP settings."""
-    for field in ("http2WindowSize", "http2ConnectionWindowSize"):
-        if field in value:
-            _window(value[field], field)
-    if "http2MaxHeaderSize" in value:
-        _kilobytes(value["http2MaxHeaderSize"])
-
-
-def check_tcp(value: Mapping[str, Any]) -> None:
-    """Raise Unenforceable if Envoy cannot enforce TCP settings."""
-    keepalive_times(nested_map(value, "keepalive"))
-
-
 def tls_parameters(value: Mapping[str, Any]) -> Any:
     """Return the versions, cipher suites and groups of TLS."""
     out = common_pb2.TlsParameters()
-    least = value.get("minProtocolVersion")
-    suites = value.get("cipherSuites") or ()
-    older = [suite for suite in suites if not suite.startswith(_TLS13)]
-    if suites and not older:
-        # Envoy chooses among the suites of TLS 1.3 by itself; without another suite, nothing older is left.
-        least = "1.3"
-    if least is not None:
+    if (least := least_tls_version(value)) is not None:
         out.tls_minimum_protocol_version = _VERSIONS[least]
     if "maxProtocolVersion" in value:
         out.tls_maximum_protocol_version = _VERSIONS[value["maxProtocolVersion"]]
-        if least == "1.3" and value["maxProtocolVersion"] == "1.2":
-            raise Unenforceable("no version of TLS is left", "maxProtocolVersion")
-    out.cipher_suites.extend(map(_suite, older))
+    out.cipher_suites.extend(map(_suite, older_suites(value)))
     out.ecdh_curves.extend(GROUPS[group] for group in value.get("keyExchangeGroups") or ())
     return out
 
@@ -152,17 +119,3 @@ def keepalive_times(value: Mapping[str, Any]) -> tuple[int, int, int]:
 
 def _seconds(text: object) -> int:
     return max(1, min(nanoseconds(text) // NANOS, 365 * _DAY))
-
-
-def _window(value: object, field: str) -> int:
-    size = byte_count(value, field)
-    if not _SMALLEST_WINDOW <= size <= _LARGEST_WINDOW:
-        raise Unenforceable(f"Envoy takes {_SMALLEST_WINDOW} to {_LARGEST_WINDOW} bytes", field)
-    return size
-
-
-def _kilobytes(value: object) -> int:
-    size = -(-byte_count(value, "http2MaxHeaderSize") // 1024)
-    if size > _MOST_KILOBYTES:
-        raise Unenforceable(f"Envoy takes at most {_MOST_KILOBYTES} KiB", "http2MaxHeaderSize")
-    return size

@@ -18,7 +18,6 @@ from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 
 _SECONDS = {"Seconds": 1, "Minutes": 60, "Hours": 3600}
 _KEY = "limit"
-_MOST = (1 << 32) - 1
 
 
 class LocalLimit(NamedTuple):
@@ -35,8 +34,6 @@ def local_limits(entries: Sequence[Mapping[str, Any]], owner: str) -> tuple[Loca
     limits = []
     for number, entry in enumerate(entries):
         refill, burst = int(entry["requests"]), int(entry.get("burst", 0))
-        if refill + burst > _MOST:
-            raise Unenforceable(f"Envoy counts at most {_MOST} requests", number)
         seconds = _SECONDS[entry["unit"]]
         text = f"{owner}\0{number}\0{refill}\0{burst}\0{seconds}"
         name = blake2b(text.encode(), digest_size=16).hexdigest()

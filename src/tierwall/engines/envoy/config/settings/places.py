@@ -17,9 +17,10 @@ from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy.config.usable_snapshot import refusal
 from tierwall.gateway.decide import Candidate, MergedField, Merger, merger
 from tierwall.gateway.model.conditional import ANY_REQUEST
-from tierwall.gateway.model.enforcement import UnenforcedSetting, conditional, unenforced
+from tierwall.gateway.model.enforcement import UnenforcedSetting
 from tierwall.gateway.model.fields import Phase, Profile, Section
 from tierwall.gateway.model.places import AttachedLevel, Level, RequestPlace, levels
+from tierwall.gateway.unenforced import unenforced_in_force
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import is_understood, objections
@@ -104,12 +105,12 @@ class SettingsReader:
         for path, field in merged.items():
             if not _applies(path, place) or not field.in_force[0].has_value:
                 continue
-            missing = list(_missing(field))
+            missing = list(unenforced_in_force(field))
             for candidate, part in missing:
                 problems[not_enforced(candidate, part, place if part.restricts else None)] = None
                 if part.restricts:
                     closed.append(f"{part.name} of {candidate.source}")
-            if not any(not part.path for _, part in missing):
+            if not any(part.whole for _, part in missing):
                 values = [candidate.value for candidate in field.in_force]
                 value = values if field.field.union else values[0]
                 level = next((by_name[name] for name in _level_names(field)), None)
@@ -142,26 +143,6 @@ def _level_names(field: MergedField) -> Iterator[str]:
     """Yield the names of the levels that the object in force is attached at."""
     winner = field.in_force[0]
     return (tier.name for tier in field.stack if any(candidate is winner for candidate in tier.policies))
-
-
-def _missing(field: MergedField) -> Iterator[tuple[Candidate, UnenforcedSetting]]:
-    """Yield what Envoy does not enforce of a field; a part without a path is the whole field."""
-    path = field.field.path
-    for candidate in field.in_force:
-        for part in unenforced(path, candidate.value):
-            yield candidate, part
-            if not part.path:
-                return
-    if not field.field.union and any(candidate.written.entries is not None for candidate in field.in_force):
-        first = field.in_force[0]
-        if len(field.in_force) > 1 or not first.certain or _has_condition(first):
-            yield first, conditional(path)
-
-
-def _has_condition(candidate: Candidate) -> bool:
-    """Whether the selected entry of a list depends on the request."""
-    entries = candidate.written.entries or ()
-    return candidate.entry is not None and entries[candidate.entry].get("condition") is not None
 
 
 def not_enforced(candidate: Candidate, part: UnenforcedSetting, closed: RequestPlace | None) -> Diagnostic:

@@ -15,7 +15,6 @@ from tierwall.engines.envoy.config.external_auth import TIMEOUT_S
 from tierwall.engines.envoy.config.settings.filters import process_filter
 from tierwall.engines.envoy.config.settings.services import ServiceCluster, endpoint
 from tierwall.engines.envoy.config.settings.traffic import RouteChange, turned_on
-from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.gateway.model.fields import Phase
 from tierwall.resources.resource import Resource, nested_map
 from tierwall.resources.snapshot import Snapshot
@@ -47,10 +46,6 @@ def _set_mode(mode: Any, options: Mapping[str, Any]) -> None:
     for side in ("request", "response"):
         body = options.get(f"{side}BodyMode", "FullDuplexStreamed")
         trailers = options.get(f"{side}TrailerMode", "Send")
-        if body == "FullDuplexStreamed" and trailers == "Skip":
-            raise Unenforceable(
-                "Envoy streams bodies only together with trailers", "processingOptions", f"{side}TrailerMode"
-            )
         setattr(mode, f"{side}_header_mode", _SENT[options.get(f"{side}HeaderMode", "Send")])
         setattr(mode, f"{side}_body_mode", _BODY_MODES[body])
         setattr(mode, f"{side}_trailer_mode", _SENT[trailers])

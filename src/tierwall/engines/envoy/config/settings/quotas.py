@@ -15,8 +15,9 @@ from envoy.extensions.rate_limit_descriptors.expr.v3 import expr_pb2
 
 from tierwall.attach.target import GATEWAY_POLICIES
 from tierwall.cel.syntax import ast
+from tierwall.engines.envoy.config.cel_message import parsed_expression
 from tierwall.engines.envoy.config.matchers import packed
-from tierwall.engines.envoy.config.settings.expressions import expression_message, parsed
+from tierwall.engines.envoy.config.settings.expressions import parsed, translated_setting
 from tierwall.engines.envoy.config.settings.filters import QUOTA
 from tierwall.engines.envoy.config.settings.services import endpoint
 from tierwall.engines.envoy.config.settings.traffic import RouteChange, turned_on
@@ -52,7 +53,7 @@ def _set_entry(action: Any, name: str, expression: object, *path: str | int) -> 
     if isinstance(tree, ast.Literal) and isinstance(tree.value, str) and tree.value:
         action.generic_key.descriptor_key, action.generic_key.descriptor_value = name, tree.value
         return
-    message = expression_message(expression, *path)
+    message = parsed_expression(translated_setting(expression, *path))
     computed = expr_pb2.Descriptor(descriptor_key=name)
     # Envoy's descriptors have the older name of the same message.
     computed.parsed.ParseFromString(message.expr.SerializeToString())

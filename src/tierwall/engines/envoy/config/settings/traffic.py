@@ -10,22 +10,18 @@ from envoy.extensions.filters.http.buffer.v3 import buffer_pb2
 from envoy.extensions.filters.http.csrf.v3 import csrf_pb2
 from envoy.extensions.filters.http.fault.v3 import fault_pb2
 
-from tierwall.cel.errors import EvaluationError
-from tierwall.cel.library import quantity
-from tierwall.cel.syntax import ast
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import CORS
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.route_rules import modify_headers, set_cors
-from tierwall.engines.envoy.config.settings.expressions import parsed
+from tierwall.engines.envoy.config.settings.expressions import constant
 from tierwall.engines.envoy.config.settings.filters import BUFFER, CSRF, DELAY
+from tierwall.engines.envoy.config.settings.measures import byte_count, nanoseconds
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.resources.resource import list_of_maps, nested_map
-from tierwall.values.time import NANOS, parse_duration
+from tierwall.values.time import NANOS
 
 RouteChange = Callable[[Any], None]
-# Envoy refuses larger bodies of direct responses.
-_MAX_BODY_BYTES = 4096
 # Envoy waits at most this long between attempts; no client waits longer than its own timeout anyway.
 _MAX_RETRIES = 255
 _RETRY_ON = "connect-failure,refused-stream,retriable-status-codes"
@@ -64,21 +60,12 @@ def retry(value: Mapping[str, Any]) -> RouteChange:
 
 def request_headers(value: Mapping[str, Any]) -> RouteChange:
     """Set, add and remove headers of requests."""
-    _check(modify_headers(value, _Ignored(), []))
     return lambda route: _check(modify_headers(value, route.request_headers_to_add, route.request_headers_to_remove))
 
 
 def response_headers(value: Mapping[str, Any]) -> RouteChange:
     """Set, add and remove headers of responses."""
-    _check(modify_headers(value, _Ignored(), []))
     return lambda route: _check(modify_headers(value, route.response_headers_to_add, route.response_headers_to_remove))
-
-
-class _Ignored:
-    """Takes the headers of a trial."""
-
-    def add(self, **header: Any) -> None:
-        pass
 
 
 def _check(unsupported: str) -> None:
@@ -106,38 +93,24 @@ def direct_response(value: Mapping[str, Any]) -> RouteChange:
         {"name": header["name"], "value": constant(header["value"], "headers", number, "value")}
         for number, header in enumerate(list_of_maps(value.get("headers")))
     ]
-    _check(modify_headers({"set": headers}, _Ignored(), []))
-    if len(body.encode()) > _MAX_BODY_BYTES:
-        raise Unenforceable(f"Envoy takes at most {_MAX_BODY_BYTES} bytes", "body")
 
     def apply(route: Any) -> None:
         route.ClearField("action")
         route.direct_response.status = value["status"]
         if body:
             route.direct_response.body.inline_string = body
-        modify_headers({"set": headers}, route.response_headers_to_add, route.response_headers_to_remove)
+        _check(modify_headers({"set": headers}, route.response_headers_to_add, route.response_headers_to_remove))
 
     return apply
-
-
-def constant(expression: object, *path: str | int) -> str:
-    """Return the text that an expression is, whatever the request."""
-    tree = parsed(expression, *path)
-    if isinstance(tree, ast.Literal) and isinstance(tree.value, str):
-        return tree.value
-    raise Unenforceable("Envoy does not evaluate expressions here, only constant texts", *path)
 
 
 def csrf(value: Mapping[str, Any]) -> RouteChange:
     """Refuse requests that change something and come from a page of another origin."""
     out = csrf_pb2.CsrfPolicy()
     out.filter_enabled.default_value.numerator = 100
-    for number, origin in enumerate(value.get("additionalOrigins") or ()):
-        scheme, separator, host = str(origin).partition("://")
-        if not separator or not host or "/" in host or scheme not in ("http", "https"):
-            raise Unenforceable(f"`{origin}` is not an origin", "additionalOrigins", number)
+    for origin in value.get("additionalOrigins") or ():
         # Envoy compares the host and port of an origin, without its scheme.
-        out.additional_origins.add(exact=host)
+        out.additional_origins.add(exact=str(origin).partition("://")[2])
     return turned_on(CSRF, out)
 
 
@@ -151,9 +124,7 @@ def buffer(value: Mapping[str, Any]) -> RouteChange:
 
 def delay(value: Mapping[str, Any]) -> RouteChange:
     """Hold requests for a time."""
-    duration = parse_duration(value.get("duration"))
-    if duration is None or duration < 0:
-        raise Unenforceable("Envoy does not evaluate expressions here, only a duration such as `2s`", "duration")
+    duration = nanoseconds(value.get("duration"), "duration")
     out = fault_pb2.HTTPFault()
     out.delay.fixed_delay.FromNanoseconds(max(duration, NANOS // 1000))
     out.delay.percentage.numerator = 100
@@ -176,22 +147,3 @@ def turned_on(name: str, settings: Any) -> RouteChange:
         route.typed_per_filter_config[name].CopyFrom(message)
 
     return apply
-
-
-def nanoseconds(text: object, *path: str | int) -> int:
-    """Return a duration in nanoseconds."""
-    duration = parse_duration(text)
-    if duration is None or duration < 0:
-        raise Unenforceable(f"`{text}` is not a duration", *path)
-    return duration
-
-
-def byte_count(value: object, *path: str | int) -> int:
-    """Return a quantity of bytes."""
-    try:
-        count = quantity.as_integer(quantity.parse(str(value)))
-    except EvaluationError:
-        count = 0
-    if not 0 < count < 1 << 32:
-        raise Unenforceable(f"`{value}` is not a number of bytes", *path)
-    return count

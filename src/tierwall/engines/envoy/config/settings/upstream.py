@@ -20,7 +20,7 @@ from tierwall.engines.envoy.config.clusters import HTTP_OPTIONS, SYSTEM_AUTHORIT
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.options import Certificate
 from tierwall.engines.envoy.config.settings.frontend import GROUPS, keepalive_times
-from tierwall.engines.envoy.config.settings.traffic import nanoseconds
+from tierwall.engines.envoy.config.settings.measures import nanoseconds
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.engines.envoy.config.tls import UnreadableObject, certificate_problem, object_data
 from tierwall.resources.resource import Identity, Resource, list_of_maps, nested_map

@@ -1,0 +1,259 @@
+"""Values of settings that Envoy cannot enforce although it enforces the field; nothing is compiled to find them.
+
+`check`, `status` and `effective` name them, and the compiler leaves the field out or closes its place. Envoy's own
+packages are not needed. What hangs on other objects (Secrets, Services that are missing) is the compiler's to find.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tierwall.attach.backend import referenced_place
+from tierwall.attach.place import SERVICE
+from tierwall.engines.envoy.config.header_changes import header_problems, is_protected
+from tierwall.engines.envoy.config.settings.expressions import constant, is_valid, translated_setting
+from tierwall.engines.envoy.config.settings.header_values import check_name, formatted
+from tierwall.engines.envoy.config.settings.measures import byte_count
+from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
+from tierwall.resources.resource import list_of_maps, nested_map
+from tierwall.values.time import parse_duration
+
+# Envoy counts with 32 bits.
+MOST_REQUESTS = (1 << 32) - 1
+# Envoy refuses larger bodies of direct responses.
+MAX_BODY_BYTES = 4096
+_USER = re.compile(r"([^:\s]{1,255}):(\{SHA\}[A-Za-z0-9+/]{27}=)", re.ASCII)
+_SMALLEST_WINDOW, _LARGEST_WINDOW = 65_535, (1 << 31) - 1
+_MOST_KILOBYTES = 8192
+_TLS13 = "TLS13_"
+
+
+def value_problems(field: str, value: Any) -> Iterator[Unenforceable]:
+    """Yield what Envoy cannot enforce of a value; each has its place in the value."""
+    find = _PROBLEMS.get(field)
+    if find is not None:
+        try:
+            yield from find(value)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            # Only inline settings of a refused object can have such a value.
+            yield Unenforceable("admission refuses the value")
+
+
+def _tried(check: Callable[..., Any], *args: Any) -> Iterator[Unenforceable]:
+    try:
+        check(*args)
+    except Unenforceable as error:
+        yield error
+
+
+def _authorization(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
+    for number, text in enumerate(nested_map(value, "policy").get("matchExpressions") or ()):
+        # An expression that does not parse is never true, for Envoy as for agentgateway.
+        if is_valid(text):
+            yield from _tried(translated_setting, text, "policy", "matchExpressions", number)
+
+
+def _transformation(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
+    for side in ("request", "response"):
+        change = nested_map(value, side)
+        for field in ("set", "add"):
+            for number, header in enumerate(list_of_maps(change.get(field))):
+                yield from _tried(check_name, header["name"], side, field, number, "name")
+                yield from _tried(formatted, header["value"], side == "response", side, field, number, "value")
+        for number, name in enumerate(change.get("remove") or ()):
+            yield from _tried(check_name, name, side, "remove", number)
+
+
+def _headers(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
+    for problem in header_problems(value):
+        yield Unenforceable(f"{problem.message} is not supported", *problem.path)
+
+
+def _direct_response(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
+    if "bodyExpression" in value:
+        yield from _tried(constant, value["bodyExpression"], "bodyExpression")
+    if len(str(value.get("body", "")).encode()) > MAX_BODY_BYTES:
+        yield Unenforceable(f"Envoy takes at most {MAX_BODY_BYTES} bytes", "body")
+    for number, header in enumerate(list_of_maps(value.get("headers"))):
+        if is_protected(header["name"]):
+            yield Unenforceable(f"a change of header `{header['name']}` is not supported", "headers", number, "name")
+        yield from _tried(constant, header["value"], "headers", number, "value")
+
+
+def _csrf(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
+    for number, origin in enumerate(value.get("additionalOrigins") or ()):
+        scheme, separator, host = str(origin).partition("://")
+        if not separator or not host or "/" in host or scheme not in ("http", "https"):
+            yield Unenforceable(f"`{origin}` is not an origin", "additionalOrigins", number)
+
+
+def _buffer(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
+    size = nested_map(value, "request").get("maxBytes")
+    if size is not None:
+        yield from _tried(byte_count, size, "request", "maxBytes")
+
+
+def _delay(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
+    duration = parse_duration(value.get("duration"))
+    if duration is None or duration < 0:
+        yield Unenforceable("Envoy does not evaluate expressions here, only a duration such as `2s`", "duration")
+
+
+def _local_limits(value: Any) -> Iterator[Unenforceable]:
+    for number, entry in enumerate(list_of_maps(value)):
+        if int(entry.get("requests", 0)) + int(entry.get("burst", 0)) > MOST_REQUESTS:
+            yield Unenforceable(f"Envoy counts at most {MOST_REQUESTS} requests", number)
+
+
+def _global_limits(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
+    yield from _service(value)
+    for number, descriptor in enumerate(list_of_maps(value.get("descriptors"))):
+        for index, entry in enumerate(list_of_maps(descriptor.get("entries"))):
+            path = "descriptors", number, "entries", index, "expression"
+            yield from _tried(translated_setting, entry["expression"], *path)
+
+
+def _service(value: Mapping[str, Any], *path: str | int) -> Iterator[Unenforceable]:
+    ref = value.get("backendRef")
+    if isinstance(ref, dict):
+        place = referenced_place(ref, "")
+        if place is None or place.key != SERVICE or type(ref.get("port")) is not int:
+            yield Unenforceable("Envoy asks only Services, by a port", *path, "backendRef")
+
+
+def _ext_auth(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
+    yield from _service(value)
+    if "forwardBody" in value:
+        yield from _tried(byte_count, nested_map(value, "forwardBody").get("maxSize"), "forwardBody", "maxSize")
+    if "path" in nested_map(value, "http"):
+        yield from _tried(constant, nested_map(value, "http")["path"], "http", "path")
+
+
+def _ext_proc(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
+    yield from _service(value)
+    options = nested_map(value, "processingOptions")
+    for side in ("request", "response"):
+        streams = options.get(f"{side}BodyMode", "FullDuplexStreamed") == "FullDuplexStreamed"
+        if streams and options.get(f"{side}TrailerMode", "Send") == "Skip":
+            words = "Envoy streams bodies only together with trailers"
+            yield Unenforceable(words, "processingOptions", f"{side}TrailerMode")
+
+
+def _tokens(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
+    for number, provider in enumerate(list_of_maps(value.get("providers"))):
+        path = "providers", number, "jwks"
+        jwks = nested_map(provider, "jwks")
+        if "inline" in jwks:
+            yield from _tried(check_key_set, jwks["inline"], *path, "inline")
+        else:
+            yield from _service(nested_map(jwks, "remote"), *path, "remote")
+
+
+def check_key_set(text: str, *path: str | int) -> None:
+    """Raise Unenforceable if a text is not a JSON Web Key Set."""
+    try:
+        keys = json.loads(text)
+    except ValueError:
+        keys = None
+    if not isinstance(keys, dict) or not isinstance(keys.get("keys"), list) or not keys["keys"]:
+        raise Unenforceable("it is not a JSON Web Key Set", *path)
+
+
+def users(lines: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield the names and the digests of users; raise Unenforceable if Envoy cannot check one."""
+    for line in map(str.strip, lines):
+        if line and not line.startswith("#"):
+            user = _USER.fullmatch(line)
+            if user is None:
+                raise Unenforceable("Envoy checks only passwords in the form {SHA} (`htpasswd -s`)")
+            yield user[1], user[2]
+
+
+def _passwords(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
+    yield from _tried(lambda: dict(users([str(line) for line in value.get("users") or ()])))
+
+
+def _api_keys(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
+    prefix = nested_map(value, "location", "header").get("prefix", "")
+    if prefix not in ("", "Bearer "):
+        yield Unenforceable("Envoy knows no other prefix than `Bearer `", "location", "header", "prefix")
+
+
+def _credentials(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
+    for number, holder in enumerate((value, *list_of_maps(value.get("credentials")))):
+        path = ("credentials", number - 1, "location") if number else ("location",)
+        location = nested_map(holder, "location")
+        header = nested_map(location, "header")
+        if location and not header:
+            yield Unenforceable("Envoy puts credentials only into headers", *path)
+        elif header and is_protected(header["name"]):
+            yield Unenforceable(f"a change of header `{header['name']}` is not supported", *path)
+
+
+def _tls(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
+    if value.get("maxProtocolVersion") == "1.2" and least_tls_version(value) == "1.3":
+        yield Unenforceable("no version of TLS is left", "maxProtocolVersion")
+
+
+def least_tls_version(value: Mapping[str, Any]) -> str | None:
+    """Return the oldest version of TLS; Envoy chooses among the cipher suites of TLS 1.3 by itself."""
+    suites = value.get("cipherSuites")
+    if suites and not older_suites(value):
+        # Without another suite, nothing older is left.
+        return "1.3"
+    return value.get("minProtocolVersion")
+
+
+def older_suites(value: Mapping[str, Any]) -> list[str]:
+    """Return the cipher suites of versions before TLS 1.3."""
+    return [suite for suite in value.get("cipherSuites") or () if not suite.startswith(_TLS13)]
+
+
+def _http(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
+    for field in ("http2WindowSize", "http2ConnectionWindowSize"):
+        if field in value:
+            yield from _tried(window, value[field], field)
+    if "http2MaxHeaderSize" in value:
+        yield from _tried(kilobytes, value["http2MaxHeaderSize"])
+
+
+def window(value: object, field: str) -> int:
+    """Return the size of a window of HTTP/2."""
+    size = byte_count(value, field)
+    if not _SMALLEST_WINDOW <= size <= _LARGEST_WINDOW:
+        raise Unenforceable(f"Envoy takes {_SMALLEST_WINDOW} to {_LARGEST_WINDOW} bytes", field)
+    return size
+
+
+def kilobytes(value: object) -> int:
+    """Return the largest size of headers in KiB."""
+    size = -(-byte_count(value, "http2MaxHeaderSize") // 1024)
+    if size > _MOST_KILOBYTES:
+        raise Unenforceable(f"Envoy takes at most {_MOST_KILOBYTES} KiB", "http2MaxHeaderSize")
+    return size
+
+
+_PROBLEMS: Mapping[str, Callable[[Any], Iterator[Unenforceable]]] = {
+    "frontend.tls": _tls,
+    "frontend.http": _http,
+    "traffic.apiKeyAuthentication": _api_keys,
+    "traffic.authorization": _authorization,
+    "traffic.basicAuthentication": _passwords,
+    "traffic.buffer": _buffer,
+    "traffic.csrf": _csrf,
+    "traffic.delay": _delay,
+    "traffic.directResponse": _direct_response,
+    "traffic.extAuth": _ext_auth,
+    "traffic.extProc": _ext_proc,
+    "traffic.headerModifiers.request": _headers,
+    "traffic.headerModifiers.response": _headers,
+    "traffic.jwtAuthentication": _tokens,
+    "traffic.rateLimit.global": _global_limits,
+    "traffic.rateLimit.local": _local_limits,
+    "traffic.transformation": _transformation,
+    "backend.auth": _credentials,
+    "backend.transformation": _transformation,
+}

@@ -1,0 +1,53 @@
+"""Parts that Envoy does not enforce of the settings in force at a place (docs/gateway.md#obeyed-by-run).
+
+Envoy has one configuration for every request, so conditions count as unknown: a list whose entry depends on the request
+is not enforced, whichever entry one request would select.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from tierwall.gateway.decide import Candidate, MergedField, Merger, merger
+from tierwall.gateway.model.conditional import ANY_REQUEST
+from tierwall.gateway.model.enforcement import UnenforcedSetting, conditional, unenforced
+from tierwall.gateway.model.places import RequestPlace
+
+
+def unenforced_at(merging: Merger, place: RequestPlace, merged: Mapping[str, MergedField]) -> Iterator[str]:
+    """Yield what Envoy does not enforce at a place, as notes; `merged` are the fields for the request asked about."""
+    if any(map(_has_list, merged.values())) or any(merging.lists_selecting_nothing(place)):
+        merged = merger(merging.snapshot, merging.profile, merging.phase, ANY_REQUEST).merge_at(place)
+    for field in merged.values():
+        yield from dict.fromkeys(str(part) for _, part in unenforced_in_force(field))
+
+
+def unenforced_in_force(field: MergedField) -> Iterator[tuple[Candidate, UnenforcedSetting]]:
+    """Yield what Envoy does not enforce of a field merged for any request, and the object that sets it."""
+    path = field.field.path
+    for candidate in field.in_force:
+        for part in unenforced(path, candidate.value) if candidate.has_value else ():
+            yield candidate, part
+            if not part.path:
+                return
+    if not field.field.union:
+        depending = next(filter(_depends, field.in_force), None)
+        if depending is not None:
+            yield depending, conditional(path)
+
+
+def _has_list(field: MergedField) -> bool:
+    return any(_has_entries(tier.policies) for tier in field.stack)
+
+
+def _has_entries(candidates: Iterable[Candidate]) -> bool:
+    return any(candidate.written.entries is not None for candidate in candidates)
+
+
+def _depends(candidate: Candidate) -> bool:
+    """Whether the value of a list depends on the request."""
+    entries = candidate.written.entries
+    if entries is None:
+        return False
+    is_conditional = candidate.entry is not None and entries[candidate.entry].get("condition") is not None
+    return is_conditional or not candidate.certain

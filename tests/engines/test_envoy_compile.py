@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from envoy.config.rbac.v3 import rbac_pb2
 from google.protobuf import json_format
 
-from tests.labs.envoy_attacks import NETWORKING, calls, objects, policy
+from tests.labs.envoy_attacks import GATEWAY_API, NETWORKING, calls, objects, policy
 from tests.labs.envoy_passed import Policy, passed
 from tests.worlds.tool_objects import manifest
 from tierwall.cli.envoy import compile as command
@@ -260,7 +260,7 @@ def test_certificates_come_from_secrets_and_authorities_from_config_maps() -> No
     assert codes(resources) == []
     authorities, certificate = resources.secrets
     assert (authorities, certificate) == tuple(
-        f"{kind}/gateway/prod/secure/443/5x2+8s2/*" for kind in ("authority", "certificate")
+        f"{kind}/gateway/prod/secure/443/5x2+8s3/*" for kind in ("authority", "certificate")
     )
     assert resources.secrets[certificate].tls_certificate.private_key.inline_bytes == server.key
     assert "gateway/prod/secure/443" in resources.listeners
@@ -348,10 +348,31 @@ def gateway_with(*listeners: dict[str, Any]) -> Object:
     return manifest("gateway.networking.k8s.io/v1", "Gateway", "many", spec)
 
 
+@pytest.mark.parametrize(
+    ("spec", "port"),
+    [
+        ({"ports": [{"port": 80, "targetPort": 9000}]}, 80),
+        ({"clusterIP": "None", "ports": [{"port": 80, "targetPort": 9000}]}, 9000),
+        ({"clusterIP": "None", "ports": [{"port": 80}]}, 80),
+        # Each pod may have another number under this name, and DNS does not tell.
+        ({"clusterIP": "None", "ports": [{"port": 80, "targetPort": "http"}]}, 80),
+    ],
+)
+def test_the_pods_of_a_headless_service_are_reached_at_their_own_port(spec: Object, port: int) -> None:
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": "prod"}, "spec": spec}
+    reference = {"backendRefs": [{"name": "s", "port": 80}]}
+    route = manifest(f"{GATEWAY_API}/v1", "HTTPRoute", "s", {"parentRefs": [{"name": "gate"}], "rules": [reference]})
+    clusters = compiled([service, route]).clusters
+    # The Service itself, and a backend that names it.
+    for name in ("service/prod/s/80", f"backend/{NETWORKING}/prod/mcp"):
+        [endpoint] = clusters[name].load_assignment.endpoints[0].lb_endpoints
+        assert endpoint.endpoint.address.socket_address.port_value == port, name
+
+
 def test_listeners_on_one_port_differ_by_host_or_are_not_served() -> None:
     apart = compiled([gateway_with({"name": "a"}, {"name": "b", "hostname": "b.test"})])
     assert codes(apart) == []
-    assert list(apart.routes) == ["gateway/prod/gate/80/5x2+8s2", "gateway/prod/many/90/5x2+8s2"]
+    assert list(apart.routes) == ["gateway/prod/gate/80/5x2+8s3", "gateway/prod/many/90/5x2+8s3"]
     gateway = gateway_with({"name": "a", "hostname": "a.test"})
     gateway["spec"]["allowedListeners"] = {"namespaces": {"from": "Same"}}
     spec = {

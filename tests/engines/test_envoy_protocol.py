@@ -43,7 +43,10 @@ def rule(*methods: Object, base: bool = False) -> Object:
 
 
 OBJECTS = [
-    *(manifest for name in ("base", "tools", "prompts", "resources", "whole") for manifest in behind(name)),
+    *(manifest for name in ("base", "tools", "prompts", "resources", "whole", "a2a") for manifest in behind(name)),
+    policy(
+        "not-about-mcp", "a2a", [{"authorization": {"type": "Inline", "headers": [{"name": "x-env", "value": "prod"}]}}]
+    ),
     policy("base-only", "base", [rule(base=True)]),
     policy("some-tools", "tools", [rule({"name": "tools/call", "params": ["add"]})]),
     policy("one-prompt", "prompts", [rule({"name": "prompts/get", "params": ["p"]}), rule(base=True)]),
@@ -337,3 +340,41 @@ def test_a_method_that_no_version_knows_is_not_found(attacked: Attacked) -> None
         headers = {"MCP-Protocol-Version": NEW, "Mcp-Method": method} | ({"Mcp-Name": str(name)} if named else {})
         reply = sent(attacked, body, "/base", headers=headers)
         assert reply.reached or (reply.status, reply.code) == (200, 403), (method, reply)
+
+
+# Callers of A2A
+
+
+@pytest.mark.parametrize("accept", ["application/json", "text/event-stream", "*/*", "a%REQ(:path)%", None])
+@pytest.mark.parametrize("method", ["message/send", "message/stream", "tasks/get", "SendMessage"])
+def test_callers_of_a2a_accept_less(attacked: Attacked, accept: str | None, method: str) -> None:
+    headers = {} if accept is None else {"accept": accept}
+    body = json.dumps(message(method, {"id": "t", "message": {"role": "user", "messageId": "m"}})).encode()
+
+    def send(path: str, **more: str) -> Reply:
+        lines = {"content-type": "application/json", **headers, **more}
+        exchange = attacked.send(request("POST", path, body, "".join(f"{k}: {v}\r\n" for k, v in lines.items())))
+        return Reply(exchange.statuses[0], exchange.reached, "", exchange.answers[0].partition(b"\r\n\r\n")[2])
+
+    assert send("/a2a", **{"x-env": "prod", "x-tierwall-accepted": "x"}).reached
+    [arrived] = attacked.recorder.requests
+    # Without the header, everything is accepted.
+    assert arrived.headers["accept"] == accept or (accept is None and arrived.headers["accept"] == JSON["accept"])
+    assert not any(name.startswith("x-tierwall") for name in arrived.headers)
+    for path, policy_name in (("/a2a", "not-about-mcp"), ("/tools", "some-tools")):
+        if (path, method) != ("/tools", "tasks/get"):
+            denied = send(path)
+            assert (denied.reached, denied.status, denied.code) == (False, 200, 403)
+            assert f"denied by XAccessPolicy/prod/{policy_name}".encode() in denied.body
+
+
+def test_what_is_refused_does_not_depend_on_what_a_client_accepts(attacked: Attacked) -> None:
+    for body in (
+        b'[{"jsonrpc":"2.0","id":1,"method":"a"}]',
+        b'{"jsonrpc":"2.0","id":1,"method":"a","method":"b"}',
+        b"{}",
+    ):
+        for accept in ("application/json", JSON["accept"]):
+            head = f"content-type: application/json\r\naccept: {accept}\r\nx-env: prod\r\n"
+            exchange = attacked.send(request("POST", "/a2a", body, head))
+            assert (exchange.reached, exchange.statuses[0]) == (False, 400)

@@ -20,6 +20,7 @@ from tierwall.engines.envoy.config import external_auth, mcp, telemetry
 from tierwall.engines.envoy.config.connections import limit_connections, limit_streams
 from tierwall.engines.envoy.config.matchers import matcher, packed
 from tierwall.engines.envoy.config.names import (
+    ACCEPTS,
     BODILESS,
     CORS,
     FACTS,
@@ -46,6 +47,7 @@ def http_filters(options: EnvoyOptions, policies: Mapping[str, Any]) -> Iterator
     """Yield the filters in order: read the message, check it, copy its facts, ask every policy, forward the request."""
     yield hcm_pb2.HttpFilter(name=CORS, typed_config=packed(cors_pb2.Cors()), disabled=True)
     yield from settings_filters(options.static, policies)
+    yield hcm_pb2.HttpFilter(name=ACCEPTS, typed_config=mcp.accepts_filter(), disabled=True)
     yield hcm_pb2.HttpFilter(name=MCP, typed_config=mcp.mcp_filter(options.largest_message), disabled=True)
     yield hcm_pb2.HttpFilter(name=OPEN, typed_config=mcp.open_filter(), disabled=True)
     yield hcm_pb2.HttpFilter(name=BODILESS, typed_config=mcp.bodiless_filter(), disabled=True)

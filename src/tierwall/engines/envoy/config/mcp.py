@@ -22,9 +22,14 @@ from envoy.extensions.http.early_header_mutation.header_mutation.v3 import heade
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from tierwall.engines.envoy.config.matchers import packed
-from tierwall.engines.envoy.config.names import CALLER, HEADER_PREFIX, MCP, METHOD, NAME, PATH, URI
+from tierwall.engines.envoy.config.names import ACCEPTED, CALLER, HEADER_PREFIX, MCP, METHOD, NAME, PATH, URI
 from tierwall.tool.protocol import BY_URI, CALL, KNOWN_METHODS, TASK_METHODS
 
+# What clients of MCP accept (Streamable HTTP). Envoy reads a message as MCP only if its client accepts both, and those
+# of A2A accept one of them.
+ACCEPTABLE = ("application/json", "text/event-stream")
+# After `accepts_filter`: what the client accepts.
+ACCEPTED_AGAIN = (("accept", f"%REQ({ACCEPTED})%"),)
 EARLY_MUTATION = "envoy.http.early_header_mutation.header_mutation"
 _PACKAGE = "envoy.extensions.filters.http.mcp.v3"
 
@@ -142,6 +147,15 @@ def without_our_headers() -> Any:
     out = early_mutation_pb2.HeaderMutation()
     out.mutations.add().remove_on_match.key_matcher.prefix = HEADER_PREFIX
     return extension_pb2.TypedExtensionConfig(name=EARLY_MUTATION, typed_config=packed(out))
+
+
+@cache
+def accepts_filter() -> Any:
+    """Return the filter that lets Envoy read messages of clients that accept less than those of MCP do."""
+    out = header_mutation_pb2.HeaderMutation()
+    out.mutations.request_mutations.append(_set(ACCEPTED, "%REQ(accept)%"))
+    out.mutations.request_mutations.append(_set("accept", ", ".join(ACCEPTABLE)))
+    return packed(out)
 
 
 def facts_filter() -> Any:

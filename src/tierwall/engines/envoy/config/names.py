@@ -19,6 +19,7 @@ from tierwall.resources.resource import Resource
 MCP: Final = "envoy.filters.http.mcp"  # also the namespace of its metadata
 RBAC: Final = "envoy.filters.http.rbac"  # the namespace of the metadata of all RBAC filters
 OPEN: Final = "tierwall.mcp-open"
+ACCEPTS: Final = "tierwall.accepts"
 STRICT: Final = "tierwall.strict"
 STRICT_ARGUMENTS: Final = "tierwall.strict-arguments"
 BODILESS: Final = "tierwall.bodiless"
@@ -46,7 +47,8 @@ UNKNOWN_METHOD: Final = "x-tierwall-unknown-method"
 # Set for `subscriptions/listen`, whatever it is judged as: the categories of lists whose changes it wants to be told.
 LISTENS: Final = "x-tierwall-listens"
 USER: Final = "x-tierwall-user"  # the name of a user with a password
-FACT_HEADERS: Final = (CALLER, METHOD, NAME, URI, PATH, ID, UNKNOWN_METHOD, LISTENS, USER)
+ACCEPTED: Final = "x-tierwall-accepted"  # what a client accepts, while the MCP filter reads another value
+FACT_HEADERS: Final = (CALLER, METHOD, NAME, URI, PATH, ID, UNKNOWN_METHOD, LISTENS, USER, ACCEPTED)
 # What the method header says of messages that rules judge by more than their method. No client can send a method with
 # a blank in it. A completion names a prompt or a template; one that names anything else, and a subscription to
 # anything but lists, resources and tasks, needs a rule for everything.
@@ -66,7 +68,7 @@ SLOTS_PER_LEVEL: Final = 5
 # when it is off, so there are only a few. `bench envoy` and `bench envoy_change` show both sides.
 SHARDS: Final = {"gateway": 2, "backend": 8}
 # Counts the changes of the filters of gateway settings.
-SETTINGS_LAYOUT: Final = 2
+SETTINGS_LAYOUT: Final = 3
 
 
 class Slot(NamedTuple):

@@ -56,14 +56,14 @@ class Protection(Struct, frozen=True):
     def _policies(self) -> Iterator[CompiledPolicy]:
         return (policy for checkpoint in self.checkpoints for policy in checkpoint.policies)
 
-    def settings(self, plain: bool) -> dict[str, Any]:
-        """Return the settings of a route, by filter name."""
+    def settings(self, plain: bool, restored: tuple[tuple[str, str], ...] = ()) -> dict[str, Any]:
+        """Return the settings of a route, by filter name; `restored` are headers that it sets, too."""
         if not self.checkpoints:
             return {}
         headers = {CHECKPOINT[checkpoint.level]: checkpoint.header(plain) for checkpoint in self.checkpoints}
         # INVARIANT: a policy filter is only on where the facts filter is on. Otherwise a client could send the headers
         # that choose the checkpoint.
-        out = {FACTS: mcp.facts(tuple(headers.items()))}
+        out = {FACTS: mcp.facts((*headers.items(), *restored))}
         for checkpoint in self.checkpoints:
             out |= checkpoint.settings()
         return out

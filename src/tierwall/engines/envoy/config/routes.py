@@ -1,7 +1,8 @@
 """The routes of a listener: its route plan, with the checkpoints of the policies.
 
-With policies, every match becomes two routes: one for POST, which must be MCP, and one for everything else, which is
-plain HTTP without a body. A route names the checkpoints that its requests pass; the filters hold their policies.
+With policies, every match becomes three routes: two for POST, which must be JSON-RPC, of clients of MCP and of others,
+and one for everything else, which is plain HTTP without a body. A route names the checkpoints that its requests pass;
+the filters hold their policies.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tierwall.engines.envoy.config.backend_ref_filters import add_changes, move_
 from tierwall.engines.envoy.config.checkpoints import on
 from tierwall.engines.envoy.config.fence import failure
 from tierwall.engines.envoy.config.names import (
+    ACCEPTS,
     BODILESS,
     CHECKPOINT,
     FACT_HEADERS,
@@ -153,25 +155,31 @@ def empty_configuration(name: str) -> Any:
 def protected_routes(
     route: Any, destinations: list[Destination], options: EnvoyOptions, method: object = None
 ) -> list[Any]:
-    """Return the routes to some destinations: with policies one for MCP and one for plain HTTP, otherwise one.
+    """Return the routes to some destinations: with policies for MCP, other JSON-RPC and plain HTTP, otherwise one.
 
-    A route that is limited to one HTTP method needs only one of the two.
+    A route that is limited to one HTTP method needs only some of them.
     """
     if not any(destination.protection.is_needed for destination in destinations):
         _set_destinations(route, destinations, {OPEN: on()}, plain=False)
         return [route]
     out = []
     if method in (None, "POST"):
-        mcp_route = copy.deepcopy(route)
-        mcp_route.name = f"{route.name}/mcp"
+        rpc_route = copy.deepcopy(route)
         if method is None:
-            mcp_route.match.headers.append(method_matcher("POST"))
+            rpc_route.match.headers.append(method_matcher("POST"))
+        mcp_route = copy.deepcopy(rpc_route)
+        mcp_route.name, rpc_route.name = f"{route.name}/mcp", f"{route.name}/rpc"
+        for form in mcp.ACCEPTABLE:
+            mcp_route.match.headers.add(name="accept").string_match.contains = form
         if arguments := {path for destination in destinations for path in destination.protection.arguments}:
             reading = {MCP: mcp.reading_arguments(arguments, options.largest_message), STRICT_ARGUMENTS: on()}
         else:
             reading = {MCP: on(), STRICT: on()}
         _set_destinations(mcp_route, destinations, {**reading, FACTS: mcp.facts()}, plain=False)
-        out.append(mcp_route)
+        # Clients of A2A, whose messages are JSON-RPC, too, accept only what they expect.
+        reading |= {ACCEPTS: on(), FACTS: mcp.facts(mcp.ACCEPTED_AGAIN)}
+        _set_destinations(rpc_route, destinations, reading, plain=False, restored=mcp.ACCEPTED_AGAIN)
+        out += [mcp_route, rpc_route]
     if method != "POST":
         route.name = f"{route.name}/http"
         if method is None:
@@ -181,20 +189,26 @@ def protected_routes(
     return out
 
 
-def _set_destinations(route: Any, destinations: list[Destination], settings: Mapping[str, Any], plain: bool) -> None:
-    """Set the destinations of a route, each with the policies on the way there."""
+def _set_destinations(
+    route: Any,
+    destinations: list[Destination],
+    settings: Mapping[str, Any],
+    plain: bool,
+    restored: tuple[tuple[str, str], ...] = (),
+) -> None:
+    """Set the destinations of a route, each with the policies on the way there; `restored` are headers to set, too."""
     _set_filters(route.typed_per_filter_config, settings)
     if len(destinations) == 1 and destinations[0].cluster is not None:
         route.route.cluster = destinations[0].cluster
         route.route.host_rewrite_literal = _host(route, destinations[0])
         add_changes(route, destinations[0].changes)
-        _set_filters(route.typed_per_filter_config, destinations[0].protection.settings(plain))
+        _set_filters(route.typed_per_filter_config, destinations[0].protection.settings(plain, restored))
         return
     for destination in destinations:
         weighted = route.route.weighted_clusters.clusters.add(name=destination.cluster or NOWHERE)
         weighted.weight.value = destination.weight
         weighted.host_rewrite_literal = _host(route, destination)
-        _set_filters(weighted.typed_per_filter_config, destination.protection.settings(plain))
+        _set_filters(weighted.typed_per_filter_config, destination.protection.settings(plain, restored))
     if any(destination.changes is not None for destination in destinations):
         shares = route.route.weighted_clusters.clusters
         move_headers(route, shares)

@@ -277,6 +277,16 @@ def test_a_service_is_a_backend_at_the_port_of_its_route() -> None:
     assert hops(ask(world(two, policy, route), **question)) == ["Allow"] * 3
 
 
+def test_a_headless_service_is_its_pods_at_their_port() -> None:
+    headless = service(clusterIP="None", ports=[{"port": 80, "targetPort": 9000}])
+    ends = {"podSelector": {"matchLabels": {"app": "payments"}}}
+    at_port, at_target = (
+        network_policy("one", {"ports": [{"port": number}]}, namespace="prod", **ends) for number in (80, 9000)
+    )
+    assert hops(ask(world(headless, at_target))) == ["Allow"] * 3
+    assert hops(ask(world(headless, at_port))) == ["Allow", "Allow", "Deny"]
+
+
 def test_pods_that_have_ended_are_not_pods_of_a_gateway() -> None:
     ended = pod("prod", "proxy", phase="Succeeded", **{LABEL: "gw"})
     assert hops(ask(world(ended))) == ["NotApplicable", "Allow", "NotApplicable"]

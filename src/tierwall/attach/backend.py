@@ -50,6 +50,15 @@ def referenced_place(value: Mapping[str, Any], namespace: str) -> Place | None:
     return Place(group, kind, target, str(name))
 
 
+def listening_port(service: Resource | None, port: int) -> int:
+    """Return where the addresses of a Service's name listen: those of a headless one are its pods, not a port of it."""
+    if service is None or service.spec.get("clusterIP") != "None":
+        return port
+    ports = (entry for entry in list_of_maps(service.spec.get("ports")) if entry.get("port") == port)
+    target = next(ports, {}).get("targetPort")
+    return target if type(target) is int and 0 < target < 65536 else port
+
+
 def backend_refs(route: Resource) -> tuple[BackendRef, ...]:
     """Return the backendRefs of all rules, in the order of the document."""
     out = []

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from tierwall.attach.backend import listening_port
 from tierwall.attach.place import SERVICE, Place
 from tierwall.attach.reach import gateway_graph
 from tierwall.core.reference import Reference
@@ -73,7 +74,8 @@ def _service_end(snapshot: Snapshot, service: Resource, ports: tuple[int, ...]) 
         return BackendEndpoint(service=service.reference, problem=targets.problem)
     numbers = ports or tuple(port.number for port in targets.ports if port.protocol == TCP)
     problem = "" if numbers else f"{service.reference} has no TCP port"
-    return BackendEndpoint(str(service.reference), tuple(dict.fromkeys(numbers)), service.reference, problem=problem)
+    numbers = tuple(dict.fromkeys(listening_port(service, number) for number in numbers))
+    return BackendEndpoint(str(service.reference), numbers, service.reference, problem=problem)
 
 
 @per_snapshot

@@ -1,7 +1,8 @@
 """Clusters of XBackends, Services and authorization services.
 
-A Service is found by its DNS name. A backend with a `hostname` is outside the cluster: it is reached over TLS, and its
-certificate must have that name and come from an authority of the system. An address from the options is plain HTTP.
+A Service is found by its DNS name, which leads to its cluster IP, or to its pods if it is headless. A backend with a
+`hostname` is outside the cluster: it is reached over TLS, and its certificate must have that name and come from an
+authority of the system. An address from the options is plain HTTP.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import http_con
 from envoy.extensions.transport_sockets.tls.v3 import tls_pb2
 from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
 
+from tierwall.attach.backend import listening_port
 from tierwall.engines.envoy.config.connections import tcp_keepalive
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import backend_cluster_name
@@ -35,24 +37,31 @@ NAME = re.compile(
 HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 
-def backend_cluster(resource: Resource, port: int, options: EnvoyOptions) -> Any | None:
-    """Return the cluster of an XBackend, or of a port of a Service; None if the object does not give an address."""
-    located = backend_address(resource, port, options)
+def backend_cluster(
+    resource: Resource, port: int, options: EnvoyOptions, service: Resource | None = None
+) -> Any | None:
+    """Return the cluster of an XBackend, or of a port of a Service; None if the object does not give an address.
+
+    `service` is the Service that an XBackend names.
+    """
+    located = backend_address(resource, port, options, service)
     return cluster(backend_cluster_name(resource, port), located[0], tls=located[1]) if located is not None else None
 
 
-def backend_address(resource: Resource, port: int, options: EnvoyOptions) -> tuple[SocketAddress, bool] | None:
+def backend_address(
+    resource: Resource, port: int, options: EnvoyOptions, service: Resource | None = None
+) -> tuple[SocketAddress, bool] | None:
     """Return the address of an XBackend, or of a port of a Service, and whether it is reached over TLS."""
     override = options.endpoints.get(str(resource.reference))
     if override is not None:
         return override, False
     if resource.kind == "Service":
-        return (SocketAddress(_dns(resource.name, resource.namespace, options), port), False) if port else None
+        return (_service_address(resource, port, options), False) if port else None
     mcp = nested_map(resource.spec, "mcp")
     port = mcp["port"] if type(mcp.get("port")) is int else 0
-    service, host = mcp.get("serviceName"), mcp.get("hostname")
-    if isinstance(service, str) and NAME.fullmatch(service) and port:
-        return SocketAddress(_dns(service, resource.namespace, options), port), False
+    name, host = mcp.get("serviceName"), mcp.get("hostname")
+    if isinstance(name, str) and NAME.fullmatch(name) and port:
+        return SocketAddress(_dns(name, resource.namespace, options), listening_port(service, port)), False
     if isinstance(host, str) and (NAME.fullmatch(host) or read_ip(host) is not None) and port:
         return SocketAddress(host, port), True
     return None
@@ -69,8 +78,12 @@ def authorizer_cluster(
 ) -> Any:
     """Return the cluster of an authorization service that receives only these request headers (None for all)."""
     override = options.endpoints.get(str(service.reference))
-    address = override or SocketAddress(_dns(service.name, service.namespace, options), port)
+    address = override or _service_address(service, port, options)
     return cluster(name, address, http2=grpc, headers=allowed_headers)
+
+
+def _service_address(service: Resource, port: int, options: EnvoyOptions) -> SocketAddress:
+    return SocketAddress(_dns(service.name, service.namespace, options), listening_port(service, port))
 
 
 def _dns(service: str, namespace: str, options: EnvoyOptions) -> str:

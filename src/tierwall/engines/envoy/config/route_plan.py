@@ -302,7 +302,10 @@ class RoutePlanner:
 
     def _cluster(self, backend: Resource, port: int) -> Any | None:
         words = "requests to it are answered with 500"
-        return self._fence.guard(backend, words, lambda: clusters.backend_cluster(backend, port, self._options))
+        service, _ = app_protocol.service_port(self._snapshot, backend, port) or (None, 0)
+        return self._fence.guard(
+            backend, words, lambda: clusters.backend_cluster(backend, port, self._options, service)
+        )
 
 
 def _with_settings(planned: PlannedRoute, settings: RouteSettings) -> PlannedRoute:

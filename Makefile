@@ -82,7 +82,7 @@ mcp-suite: ## install the official conformance suite of MCP, once; says so where
 	@deploy/mcp-suite/install
 
 conformance: dev cluster-tools node-tools ## run upstream's suites on real nodes with the chart, SUITES="…" for some; reports go to dist/conformance
-	@deploy/cluster-tools/conformance/build
+	@deploy/cluster-tools/conformance/build $(SUITES)
 	$(BIN)/python -m tests.upstream_suites $(SUITES)
 
 tool-conformance: dev ## ask an Envoy what kube-agentic-networking's suite asks; the report goes to dist/conformance

@@ -47,8 +47,8 @@ def saved(objects: list[dict[str, Any]]) -> Iterator[list[Path]]:
 
 def nftables() -> None:
     """A port of one NetworkPolicy changes."""
-    from tierwall.engines.nftables.kernel.apply import Enforcer
     from tierwall.engines.nftables.kernel.conntrack import cut
+    from tierwall.engines.nftables.kernel.enforcer import Enforcer
     from tierwall.engines.nftables.kernel.namespaces import NetworkNamespace
     from tierwall.engines.nftables.table.compile import compile_snapshot
     from tierwall.engines.nftables.table.options import TableOptions

@@ -164,7 +164,8 @@ def connections(listener: socket.socket) -> float:
 
 def applying(size: int = 1_000) -> None:
     """The time to apply, to follow one pod, and the kernel's memory."""
-    from tierwall.engines.nftables.kernel.apply import Enforcer, check, execute, remove
+    from tierwall.engines.nftables.kernel.apply import check, execute, remove
+    from tierwall.engines.nftables.kernel.enforcer import Enforcer
     from tierwall.engines.nftables.kernel.namespaces import NetworkNamespace
     from tierwall.engines.nftables.table.compile import compile_model
     from tierwall.engines.nftables.table.pods import PodChange

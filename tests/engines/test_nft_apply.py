@@ -23,7 +23,6 @@ from tests.randomness import examples, rounds
 from tests.worlds.nft_clusters import admin_policy, clusters, namespace, network_policy, pod
 from tierwall.core.diagnostics import InputError
 from tierwall.engines.nftables.kernel.apply import (
-    Enforcer,
     apply,
     check,
     difference,
@@ -34,6 +33,7 @@ from tierwall.engines.nftables.kernel.apply import (
     script_to,
     table_exists,
 )
+from tierwall.engines.nftables.kernel.enforcer import Enforcer
 from tierwall.engines.nftables.kernel.namespaces import NetworkNamespace
 from tierwall.engines.nftables.kernel.programs import find
 from tierwall.engines.nftables.table.compile import CompiledTable, compile_model

@@ -148,6 +148,7 @@ CATALOGUE: dict[str, CodeInfo] = {
     "TW609": CodeInfo(_W, "pod interface without a known pod"),
     "TW610": CodeInfo(_E, "policy cannot be compiled for the kernel"),
     "TW611": CodeInfo(_E, "policy is refused by the kernel"),
+    "TW612": CodeInfo(_W, "table was changed by somebody else"),
     # 631 to 639: running Envoy
     "TW631": CodeInfo(_E, "address cannot be listened on"),
     "TW632": CodeInfo(_E, "Envoy cannot be used"),

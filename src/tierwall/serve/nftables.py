@@ -1,11 +1,12 @@
 """nftables as an engine, and how it keeps the kernel in step with policies and pods (docs/enforce-network.md).
 
 A change of pods or interfaces alone becomes a change of set elements. Anything else is compiled and becomes one
-transaction.
+transaction. What others change in the table is undone, as often as they do it, but not ever faster.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, closing, suppress
@@ -18,9 +19,9 @@ from tierwall.core.protocols import DecisionEvent, Engine, EngineReply, EngineRe
 from tierwall.core.question import Question
 from tierwall.core.reference import Reference
 from tierwall.core.words import count_noun
-from tierwall.engines.nftables.kernel.apply import Enforcer
 from tierwall.engines.nftables.kernel.audit import events
 from tierwall.engines.nftables.kernel.conntrack import cut
+from tierwall.engines.nftables.kernel.enforcer import Enforcer
 from tierwall.engines.nftables.kernel.interfaces import InterfaceFinder, InterfaceLookup
 from tierwall.engines.nftables.kernel.netlink import NetlinkError
 from tierwall.engines.nftables.kernel.refusal import is_refusal, refused_policies
@@ -37,7 +38,7 @@ from tierwall.network.model.policies import without_shadow_policies
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.follower import Follower, Load, ObjectSource, PreparedState, unexpected, until_signalled
 from tierwall.serve.generations import policy_versions
-from tierwall.serve.node_report import KernelTable, NodeReport, node_report
+from tierwall.serve.node_report import KernelTable, NodeReport, empty_report, node_report
 
 if TYPE_CHECKING:
     import asyncio
@@ -48,6 +49,8 @@ _MAX_CHANGED_PODS = 200
 _QUIET_SECONDS, _LOOK_AGAIN_SECONDS = 0.01, 1.0
 # How long to search for policies that the kernel refuses.
 _SEARCH_SECONDS = 60.0
+# Somebody who changes the table again and again is undone after so long, doubled each time, up to so long.
+_FIRST_WAIT, _LONGEST_WAIT = 1.0, 30.0
 
 
 class KernelFollower(Follower[CompiledTable | PodStep]):
@@ -68,6 +71,20 @@ class KernelFollower(Follower[CompiledTable | PodStep]):
         self._in_kernel: KernelTable | None = None
         # What was last reported about interfaces.
         self._said: tuple[Diagnostic, ...] = ()
+        # Why what others have done to the table is not undone yet.
+        self._not_restored: tuple[Diagnostic, ...] = ()
+        # From when on it may be undone, and how long to wait after that.
+        self._restore_at, self._restore_wait = -math.inf, 0.0
+
+    @property
+    def _spoiled(self) -> tuple[Diagnostic, ...]:
+        """The reasons why the kernel does not hold what was applied, while it does not."""
+        return () if self._enforcer.is_as_applied else self._not_restored
+
+    @property
+    def refusal(self) -> tuple[Diagnostic, ...]:
+        """The reasons why something that must be in force may not be."""
+        return (*self._spoiled, *super().refusal)
 
     def prepare(self, snapshot: Snapshot) -> PreparedState[CompiledTable | PodStep]:
         """Prepare a change of elements if only pods differ from the load in force, or else compile the table."""
@@ -143,7 +160,7 @@ class KernelFollower(Follower[CompiledTable | PodStep]):
         compiler = compiled.compiler
         table = KernelTable(
             rules_digest(compiled.table),
-            time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            _wall_time(),
             sum(map(compiler.is_judged, compiler.model.pods)),
             policy_versions(snapshot),
             unenforced_policies(compiler.model, compiled.diagnostics),
@@ -158,6 +175,8 @@ class KernelFollower(Follower[CompiledTable | PodStep]):
         table, newest = self._in_kernel, self.newest
         if table is None or newest is None:
             return None
+        if self._spoiled:
+            return empty_report(node, "; ".join(problem.message for problem in self.refusal))
         is_other = newest is not self.in_force and newest.loaded is not None
         read = policy_versions(newest.snapshot) if is_other else table.policies
         return node_report(node, table, read, "; ".join(problem.message for problem in self.refusal))
@@ -175,32 +194,72 @@ class KernelFollower(Follower[CompiledTable | PodStep]):
         return guarded(load.state, known)
 
     def close(self) -> None:
-        """Stop looking for interfaces. The table stays in force."""
+        """Stop looking at the kernel. The table stays in force."""
         self._finder.close()
+        self._enforcer.close()
 
-    async def follow_interfaces(self, send_report: Callable[[EngineReport], None]) -> None:
-        """Follow interfaces as they come and go, until cancelled."""
+    async def follow_kernel(self, send_report: Callable[[EngineReport], None]) -> None:
+        """Follow interfaces as they come and go, and undo what others do to the table, until cancelled."""
         import asyncio
 
         changed, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def hear() -> None:
+            self._enforcer.hear()
+            if not self._enforcer.is_as_applied:
+                changed.set()
+
         self._finder.watch()
-        watched = [number for number in self._finder.filenos() if number >= 0]
-        for descriptor in watched:
-            loop.add_reader(descriptor, changed.set)
+        readers = dict.fromkeys(self._finder.filenos(), changed.set) | {self._enforcer.watch(): hear}
+        for descriptor, reader in readers.items():
+            if descriptor >= 0:
+                loop.add_reader(descriptor, reader)
         try:
             while True:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), _LOOK_AGAIN_SECONDS)
-                if not changed.is_set() and not self._finder.is_incomplete:
+                if not changed.is_set() and not self._finder.is_incomplete and self._enforcer.is_as_applied:
                     continue
                 # Interfaces, routes and addresses of one pod come in a row.
                 await asyncio.sleep(_QUIET_SECONDS)
                 changed.clear()
-                if (report := self._rebind()) is not None:
-                    send_report(report)
+                for report in (self._restore(), self._rebind()):
+                    if report is not None:
+                        send_report(report)
         finally:
-            for descriptor in watched:
-                loop.remove_reader(descriptor)
+            for descriptor in readers:
+                if descriptor >= 0:
+                    loop.remove_reader(descriptor)
+
+    def _restore(self) -> EngineReport | None:
+        """Undo what others have done to the table; return a report if they have."""
+        load, now = self.in_force, time.monotonic()
+        if load is None or self._enforcer.is_as_applied:
+            return None
+        message = "the table in the kernel was changed by somebody else"
+        if now < self._restore_at:
+            if self._not_restored:
+                return None
+            waiting = f"{message} again, and is brought back in {self._restore_at - now:.0f} s"
+            self._not_restored = (Diagnostic("TW612", waiting),)
+            return EngineReport("the table is not in force", self._not_restored)
+        is_quiet = now - self._restore_at > 2 * _LONGEST_WAIT
+        self._restore_wait = _FIRST_WAIT if is_quiet else min(2 * self._restore_wait, _LONGEST_WAIT)
+        self._restore_at = now + self._restore_wait
+        try:
+            has_changed = self._enforcer.restore()
+        except Exception as error:
+            reasons = tuple(error.diagnostics) if isinstance(error, InputError) else (unexpected(error),)
+            self._not_restored = (Diagnostic("TW612", f"{message} and cannot be brought back"), *reasons)
+            return EngineReport("the table is not in force", self._not_restored)
+        self._not_restored = ()
+        if not has_changed:
+            # The kernel could not tell everything, and nothing had happened.
+            self._restore_at = now
+            return None
+        if self._in_kernel is not None:
+            self._in_kernel = replace(self._in_kernel, loaded_at=_wall_time())
+        return self._cut(EngineReport("brought back", (Diagnostic("TW612", message),)), load.snapshot)
 
     def _rebind(self) -> EngineReport | None:
         """Bring the kernel to the interfaces as they are now; return a report if anything is worth saying."""
@@ -307,14 +366,18 @@ class Nftables(Engine[Snapshot, ObjectSource, CompiledTable]):
                         ending.push_async_callback(pages.stop)
                         port = await pages.start(*http)
                         send_report(EngineReport(f"health and metrics on http://{http[0]}:{port}"))
-                    interfaces = create_task(keeper.follow_interfaces(send_report))
-                    ending.callback(interfaces.cancel)
+
+                    def say(report: EngineReport) -> None:
+                        send_report(report)
+                        if send_node_report is not None and (held := keeper.node_report(node)) is not None:
+                            send_node_report(held)
+
+                    kernel = create_task(keeper.follow_kernel(say))
+                    ending.callback(kernel.cancel)
                     async for load in keeper.follow(source, stop):
                         if count is not None:
                             count(load)
-                        send_report(keeper.report(load))
-                        if send_node_report is not None and (report := keeper.node_report(node)) is not None:
-                            send_node_report(report)
+                        say(keeper.report(load))
 
             until_signalled(main)
 
@@ -333,3 +396,7 @@ class Nftables(Engine[Snapshot, ObjectSource, CompiledTable]):
     def close(self) -> None:
         """Release the namespaces in which questions were asked; they also end with the process."""
         self._asker.close()
+
+
+def _wall_time() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -7,20 +7,14 @@ at their rules; of chains with plain names, the mark is read.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
 from contextlib import closing
 from typing import Any, cast
 
 import msgspec
 
 from tierwall.core.diagnostics import InputError
-from tierwall.engines.nftables.kernel.elements import send
 from tierwall.engines.nftables.kernel.namespaces import NetworkNamespace
-from tierwall.engines.nftables.kernel.netlink import NetlinkError
 from tierwall.engines.nftables.kernel.programs import run
-from tierwall.engines.nftables.table.compile import CompiledTable
-from tierwall.engines.nftables.table.interfaces import InterfaceCompiler, KnownInterfaces, guard_changes
-from tierwall.engines.nftables.table.pods import FollowedTable, PodChange, PodStep
 from tierwall.engines.nftables.table.table import (
     EVERY_OTHER,
     FAMILY,
@@ -29,7 +23,6 @@ from tierwall.engines.nftables.table.table import (
     Attached,
     ChainVerdict,
     Element,
-    ElementChange,
     NamedSet,
     RuleChain,
     SetKind,
@@ -38,7 +31,6 @@ from tierwall.engines.nftables.table.table import (
     table_script,
     transaction,
 )
-from tierwall.network.model.endpoints import Endpoint
 from tierwall.values.addresses import parse_address
 
 # Declaring the table first makes deleting it correct, whether it existed or not.
@@ -83,11 +75,14 @@ def script_to(table: Table) -> str:
     return script
 
 
-def apply(table: Table) -> bool:
-    """Bring the kernel to a table; False if it held it already. After an InputError, the last good one is in force."""
+def apply(table: Table, held: Table | None = None) -> bool:
+    """Bring the kernel to a table; False if it held it already. After an InputError, the last good one is in force.
+
+    `held` is what the kernel holds, if that is known; otherwise it is read.
+    """
     # Nothing is checked first: the kernel takes a transaction as a whole or not at all, and each run of nft costs time
     # in which the old table is in force.
-    now = read_table()
+    now = held if held is not None else read_table()
     script = table_script(table) if now is None else transaction(now, table)
     if not script:
         return False
@@ -112,73 +107,6 @@ def difference(table: Table) -> str:
         before.splitlines(), after.splitlines(), "in the kernel", "from the policies", lineterm=""
     )
     return "\n".join(lines)
-
-
-class Enforcer:
-    """Keeps the kernel in step with policies, pods and their interfaces, and remembers the table it applied."""
-
-    def __init__(self) -> None:
-        self._table: FollowedTable | None = None
-        self._guard: InterfaceCompiler | None = None
-        # The interfaces that the table in the kernel knows; None if it has no guard.
-        self._known: KnownInterfaces | None = None
-
-    def judged_pods(self, step: PodStep | None = None) -> Iterable[Endpoint]:
-        """Return the pods that the table judges, after a step of it if one is given."""
-        return self._table.judged_pods(step) if self._table is not None else ()
-
-    @property
-    def closes_unknown_pods(self) -> bool:
-        """Whether pod interfaces without a known pod are closed."""
-        return self._known is not None and self._guard is not None and self._guard.closed
-
-    def put(self, compiled: CompiledTable, known: KnownInterfaces | None = None) -> bool:
-        """Enforce a compiled table; False if the kernel held it already. With `known`, interfaces are guarded."""
-        guard = InterfaceCompiler(compiled.compiler) if known is not None else None
-        changed = apply(_whole(compiled.table, guard, known))
-        self._table, self._guard, self._known = FollowedTable(compiled), guard, known
-        return changed
-
-    def step(self, pods: list[PodChange]) -> PodStep | None:
-        """Work out the effect of changed pods, without applying it; None if the table must be compiled anew."""
-        return self._table.step(pods) if self._table is not None else None
-
-    def take(self, step: PodStep, known: KnownInterfaces | None = None) -> None:
-        """Follow changed pods by elements alone. After an InputError, the last good table is in force."""
-        assert self._table is not None, "there is no step without a table"
-        self._change(step.elements, step.table, known)
-        self._table.take(step)
-
-    def bind(self, known: KnownInterfaces | None) -> bool:
-        """Follow changed interfaces; False if they are the same. After an InputError, nothing has changed."""
-        assert self._table is not None, "interfaces are followed only after a first table"
-        if known == self._known:
-            return False
-        self._change([], self._table.table, known)
-        return True
-
-    def _change(self, elements: list[tuple[str, ElementChange]], table: Table, known: KnownInterfaces | None) -> None:
-        """Change elements of policies and of the guard in one transaction."""
-        assert self._table is not None
-        guard = self._guard
-        if known is not None and guard is None:
-            guard = InterfaceCompiler(self._table.compiler)
-        try:
-            if known is not None and self._known is not None:
-                send([*elements, *guard_changes(self._known, known)])
-            elif known is self._known:
-                send(elements)
-            else:
-                apply(_whole(table, guard, known))
-        except NetlinkError:
-            # The kernel does not hold the table that was applied. Reading it back and applying every difference repairs
-            # it.
-            apply(_whole(table, guard, known))
-        self._guard, self._known = guard, known
-
-
-def _whole(table: Table, guard: InterfaceCompiler | None, known: KnownInterfaces | None) -> Table:
-    return guard.table(table, known) if guard is not None and known is not None else table
 
 
 _KINDS = {

@@ -77,15 +77,15 @@ class Netlink:
     # The protocol of the socket: a subclass may speak to another part of the kernel.
     protocol = NETLINK_NETFILTER
 
-    def __init__(self, receive_buffer: int = 0, groups: int = 0) -> None:
-        """`groups`: a mask of the multicast groups to listen to."""
+    def __init__(self, receive_buffer: int = 0, groups: int = 0, tells_losses: bool = False) -> None:
+        """`groups`: a mask of the multicast groups to listen to; `tells_losses`: losing a message raises ENOBUFS."""
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, self.protocol)
         if receive_buffer:
             try:
                 self._socket.setsockopt(socket.SOL_SOCKET, 33, receive_buffer)  # SO_RCVBUFFORCE
             except PermissionError:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-            self._socket.setsockopt(_SOL_NETLINK, _NO_ENOBUFS, 1)
+            self._socket.setsockopt(_SOL_NETLINK, _NO_ENOBUFS, not tells_losses)
         self._socket.bind((0, groups))
         self._sequence = int.from_bytes(os.urandom(2), "big")
 

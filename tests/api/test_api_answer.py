@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+import tierwall
 from tests.worlds.api_fakes import CREATE, LIST, Fake, condition, configuration, data, document, objects, policy
 from tierwall.api.algebra.chain import Chain, ask_the_rest
 from tierwall.api.algebra.condition import FailureMode
@@ -340,3 +341,36 @@ def test_every_definition_of_tierwall_is_a_resource() -> None:
             singular = built_in_definition(kind.group, kind.kind)["spec"]["names"]["singular"]
             defined.add((kind.plural, kind.group, kind.version, (singular, *kind.short_names)))
     assert {(entry.plural, entry.group, entry.version, entry.other_names) for entry in JUDGED} == defined
+
+
+HOOK = """
+apiVersion: apiserver.config.k8s.io/v1
+kind: AuthorizationConfiguration
+authorizers:
+- type: Webhook
+  name: audit
+  webhook: {failurePolicy: Deny, matchConditions: [{expression: request.user != "bob"}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("user", "answers", "verdict"),
+    [
+        ("alice", None, "Deny"),
+        ("alice", {"audit": "Allow"}, "Allow"),
+        ("alice", {"audit": "Deny"}, "Deny"),
+        ("alice", {"audit": "NoOpinion"}, "NoOpinion"),
+        # Its match conditions leave bob alone.
+        ("bob", {"audit": "Allow"}, "NoOpinion"),
+    ],
+)
+def test_a_question_says_what_webhooks_answer(user: str, answers: dict[str, str] | None, verdict: str) -> None:
+    question = tierwall.ApiQuestion(user=user, verb="get", version="v1", resource="pods", webhooks=answers)
+    assert tierwall.loads(HOOK).ask(question).verdict == verdict
+
+
+def test_answers_of_webhooks_that_mean_nothing_are_refused() -> None:
+    for answers in ({"audt": "Allow"}, {"audit": "Maybe"}, "audit"):
+        question = tierwall.ApiQuestion(user="a", verb="get", resource="pods", webhooks=cast("Any", answers))
+        with pytest.raises(tierwall.InputError, match="webhook"):
+            tierwall.loads(HOOK).ask(question)

@@ -16,7 +16,7 @@ from tests.randomness import seeds
 from tierwall import InputError, Proof, ProofResult
 from tierwall.api.algebra.request import OPERATIONS, ConditionData
 from tierwall.api.decide import decide
-from tierwall.api.model import chain_of
+from tierwall.api.model import AuthorizerType, chain_with_answers, configured_authorizers
 from tierwall.api.question import ApiQuestion, attributes_of
 from tierwall.core.verdict import Verdict
 from tierwall.logic.cel.encoder import settle
@@ -62,6 +62,8 @@ def random_objects(choose: Callable[[Any], Any]) -> list[dict[str, Any]]:
     objects = [manifest("Namespace", "prod", metadata={"labels": {"env": "prod"}}), manifest("Namespace", "dev")]
     for number in range(choose(range(1, 5))):
         spec = {"effect": choose(("Allow", "Allow", "Deny", "NoOpinion")), "expression": choose(EXPRESSIONS)}
+        if choose(range(4)) == 0:
+            spec["authorizer"] = "others"
         if choose((True, False)):
             spec["expression"] += f" {choose(('&&', '||'))} {choose(EXPRESSIONS)}"
         if choose(range(6)) == 0:
@@ -79,8 +81,34 @@ def random_objects(choose: Callable[[Any], Any]) -> list[dict[str, Any]]:
     subject["name"] = "alice" if subject["kind"] == "User" else "admins"
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "r"}
     bound = {"roleRef": reference, "subjects": [subject]}
+    if choose((True, False)):
+        objects.append(random_chain(choose))
     kind = choose(("ClusterRoleBinding", "RoleBinding"))
     return [*objects, manifest(kind, "b", namespace="prod" if kind == "RoleBinding" else None, **bound)]
+
+
+def random_chain(choose: Callable[[Any], Any]) -> dict[str, Any]:
+    webhook = {
+        "timeout": "3s",
+        "subjectAccessReviewVersion": "v1",
+        "matchConditionSubjectAccessReviewVersion": "v1",
+        "failurePolicy": choose(("Deny", "NoOpinion")),
+        "connectionInfo": {"type": "InClusterConfig"},
+    }
+    members: list[dict[str, Any]] = [
+        {"type": "CEL", "name": "policies", "failureMode": choose(("Deny", "NoOpinion"))},
+        {"type": "CEL", "name": "others"},
+        {"type": "Node", "name": "node"},
+        {"type": "RBAC", "name": "rbac"},
+        {"type": "Webhook", "name": "w", "webhook": webhook},
+        {"type": choose(("AlwaysAllow", "AlwaysDeny")), "name": "last"},
+    ]
+    chosen = [member for member in members if choose((True, True, False))] or members[:1]
+    return {
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "AuthorizationConfiguration",
+        "authorizers": sorted(chosen, key=lambda member: choose(range(6))),
+    }
 
 
 def random_object(choose: Callable[[Any], Any], name: str) -> dict[str, Any]:
@@ -95,8 +123,9 @@ def random_object(choose: Callable[[Any], Any], name: str) -> dict[str, Any]:
 
 def random_question(choose: Callable[[Any], Any]) -> ApiQuestion:
     common = {
-        "user": choose(("alice", "eve", "bob")),
-        "groups": [group for group in ("admins", "team-a", "team-x") if choose((True, False))],
+        "user": choose(("alice", "eve", "bob", "system:node:n")),
+        "groups": [group for group in ("admins", "team-a", "team-x", "system:nodes") if choose((True, False))],
+        "webhooks": choose((None, {"w": "Allow"}, {"w": "Deny"}, {"w": "NoOpinion"})),
     }
     if choose(range(6)) == 0:
         return ApiQuestion(**common, verb="get", path=choose(("/healthz", "/healthz/x", "/metrics")))
@@ -108,7 +137,7 @@ def random_question(choose: Callable[[Any], Any]) -> ApiQuestion:
         verb=verb,
         group=choose(("", "apps")),
         version="v1",
-        resource=choose(("pods", "deployments")),
+        resource=choose(("pods", "pods", "deployments", "secrets")),
         subresource=subresource,
         namespace=choose(("prod", "dev", "")),
         name=name,
@@ -157,31 +186,50 @@ def test_the_circuit_of_a_chain_says_what_the_decision_says() -> None:
             data = None
             if attributes.supports_conditions:
                 data = ConditionData(**{name: getattr(question, name) for name in _DATA})
-            final = decide(chain_of(snapshot), attributes, data).final
+            final = decide(chain_with_answers(snapshot, answers_of(question)), attributes, data).final
             literals = placed(values, pairs(request, question, data))
             if literals is None or final is None:
                 verdicts["left out"] += 1
                 continue
+            literals += answered(request, snapshot, question)
             assert solver.possible(literals), (seed, question)
-            if any(solver.possible([*literals, literal]) for literal, _ in chain.open_because):
-                verdicts["open"] += 1
-                if not any(solver.possible([*literals, literal]) for literal, _ in chain.perhaps_allowed):
-                    verdicts["open, and not allowed"] += 1
-                    assert not solver.possible([*literals, chain.allows]), (seed, question, objects)
-                    assert final.verdict is not Verdict.ALLOW, (seed, question, objects)
-                continue
+            if data is None:
+                verdicts["without data"] += 1
             verdicts[final.verdict] += 1
+            if any(solver.possible([*literals, literal]) for literal, _ in chain.undecided):
+                verdicts["undecided"] += 1
+                # Then what is free may be what it really is.
+                assert solver.possible([*literals, *chain.is_verdict(final.verdict)]), (seed, question, objects)
+                continue
             says = [
                 verdict
                 for verdict in (Verdict.ALLOW, Verdict.DENY, Verdict.NO_OPINION)
                 if solver.possible([*literals, *chain.is_verdict(verdict)])
             ]
             assert says == [final.verdict], (seed, question, objects)
-    assert verdicts["open, and not allowed"] > 10, verdicts
+    assert verdicts["without data"] > 100, verdicts
+    assert verdicts["undecided"] < verdicts.total() / 20, verdicts
     assert min(verdicts[verdict] for verdict in (Verdict.ALLOW, Verdict.DENY, Verdict.NO_OPINION)) > 30, verdicts
 
 
 _DATA = ("operation", "object", "old_object", "options", "namespace_object")
+
+
+def answers_of(question: ApiQuestion) -> dict[str, Verdict]:
+    return {name: Verdict(word) for name, word in (question.webhooks or {}).items()}
+
+
+def answered(request: UnknownRequest, snapshot: Any, question: ApiQuestion) -> list[int]:
+    """The literals that say what webhooks answer; who is not asked for an answer cannot be reached."""
+    answers = answers_of(question)
+    literals = []
+    for member in configured_authorizers(snapshot):
+        if member.type is AuthorizerType.WEBHOOK:
+            verdict = answers.get(member.name, member.failure_policy)
+            allows, denies = request.webhook(member)
+            for literal, answer in ((allows, Verdict.ALLOW), (denies, Verdict.DENY)):
+                literals.append(literal if verdict is answer else -literal)
+    return literals
 
 
 def pairs(request: UnknownRequest, question: ApiQuestion, data: ConditionData | None) -> list[Any]:
@@ -291,9 +339,11 @@ def test_an_unknown_construct_and_an_open_request_are_named() -> None:
     result = prove(quantity, api={"verb": "create"}, never="Allow")
     assert result.why == "quantity() in ClusterAuthorizationPolicy/prod spec.expression (1:1 of the expression)"
     listing = OWN.replace('["create", "update"]', '["list"]')
-    assert prove(listing, api={"verb": "list"}, never="Allow").proof == "Proved"
-    result = prove(listing, api={"verb": "list", "namespace": "dev"}, never="Deny")
-    assert result.why == "ClusterAuthorizationPolicy/own asks about data that some requests of the region do not carry"
+    # A selector may imply the condition.
+    result = prove(listing, api={"verb": "list"}, never="Allow")
+    assert result.why == "a policy asks about objects, of which requests select a part"
+    where = "!has(request.labelSelector) && !has(request.fieldSelector)"
+    assert prove(listing, api={"verb": "list", "where": where}, never="Allow").proof == "Proved"
     webhook = """
 apiVersion: apiserver.config.k8s.io/v1
 kind: AuthorizationConfiguration
@@ -309,12 +359,66 @@ authorizers:
     connectionInfo: {type: InClusterConfig}
 ---
 """
-    result = prove(webhook + OWN, api={"namespace": "dev"}, never="Deny")
-    assert result.why == "webhook `w` may answer anything"
+    result = prove(webhook + OWN, api={"namespace": "dev", "verb": "get"}, never="Allow")
+    assert result.counterexample is not None
+    assert result.counterexample.question.to_dict()["webhooks"] == {"w": "Allow"}
+    # Nobody reaches a webhook that a question says nothing about.
+    result = prove(webhook + OWN, api={"namespace": "dev", "verb": "get"}, never="Deny")
+    assert result.counterexample is not None
+    assert "webhooks" not in result.counterexample.question.to_dict()
     assert (
         prove(webhook + OWN, api={"namespace": "prod", "groups": {"lacks": ["admins"]}}, never="Allow").proof
         == "Proved"
     )
+
+
+NODES = """
+apiVersion: apiserver.config.k8s.io/v1
+kind: AuthorizationConfiguration
+authorizers:
+- {type: CEL, name: policies}
+- {type: Node, name: node}
+- {type: RBAC, name: rbac}
+---
+"""
+
+
+def test_what_nodes_may_do_depends_on_their_pods_and_names_alone() -> None:
+    def proof(resource: str, **region: Any) -> ProofResult:
+        group = {"group": "", "verb": "get", "resource": resource, "user": {"prefix": "system:node:"}}
+        return prove(NODES + OWN, api=group | {"groups": {"has": ["system:nodes"]}} | region, never="Allow")
+
+    assert proof("services", namespace="dev").proof == "Refuted"
+    others = {"has": ["system:nodes"], "lacks": ["admins"]}
+    assert proof("services", namespace="prod", groups=others).proof == "Proved"
+    assert proof("widgets").proof == "Proved"
+    assert proof("secrets", user="system:node:").proof == "Proved"
+    assert proof("secrets", groups={"lacks": ["system:nodes"]}).proof == "Proved"
+    assert proof("secrets").why == "authorizer `node` decides by the node's name and pods"
+    # Both sides of a change have the same pods.
+    role = "apiVersion: v1\nkind: Namespace\nmetadata: {name: new}\n---\n"
+    unchanged = Proof.from_dict({"noNew": {"against": "old", "planes": ["api"]}})
+    old, new = tierwall.loads(NODES + OWN), tierwall.loads(NODES + role + OWN)
+    assert tierwall.prove(new, unchanged, against=old).proof == "Proved"
+
+
+def test_a_request_without_an_object_meets_no_condition() -> None:
+    guard = OWN.replace("effect: Allow", "effect: Deny").replace('["create", "update"]', '["get", "create"]')
+    roles = [
+        manifest("ClusterRole", "r", rules=[{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]),
+        manifest(
+            "ClusterRoleBinding",
+            "b",
+            roleRef={"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "r"},
+            subjects=[{"kind": "User", "name": "alice", "apiGroup": "rbac.authorization.k8s.io"}],
+        ),
+    ]
+    text = "\n---\n".join([guard, *map(yaml.safe_dump, roles)])
+    region = {"user": "alice", "verb": "get", "group": "", "resource": "pods", "subresource": "", "namespace": "dev"}
+    assert prove(text, api=region, always="Deny").proof == "Proved"
+    result = prove(text, api=region, never="Deny")
+    assert result.counterexample is not None
+    assert result.counterexample.answer.detail.final is Verdict.DENY
 
 
 def test_a_change_that_opens_something_is_refuted() -> None:

@@ -59,6 +59,11 @@ class AuthorizerConfig(msgspec.Struct, frozen=True):
         keys = ("conditionsEndpointKubeConfigContext", "conditionsReview")
         return self.type is AuthorizerType.WEBHOOK and any(self.webhook.get(key) for key in keys)
 
+    @property
+    def failure_policy(self) -> Verdict:
+        """The answer in place of that of a webhook that cannot be called."""
+        return Verdict.NO_OPINION if self.webhook.get("failurePolicy") == "NoOpinion" else Verdict.DENY
+
 
 DEFAULT_MEMBERS = (
     AuthorizerConfig(AuthorizerType.CEL, DEFAULT_AUTHORIZER),
@@ -175,5 +180,18 @@ def _authorizer(snapshot: Snapshot, member: AuthorizerConfig, webhooks: WebhookF
 
 def unreachable_webhook(member: AuthorizerConfig) -> Authorizer:
     """Return an authorizer for a webhook that cannot be called: its failure policy decides."""
-    verdict = Verdict.NO_OPINION if member.webhook.get("failurePolicy") == "NoOpinion" else Verdict.DENY
-    return ConstantAuthorizer.unreachable(member.name, verdict, f"webhook `{member.name}` cannot be called from here")
+    why = f"webhook `{member.name}` cannot be called from here"
+    return ConstantAuthorizer.unreachable(member.name, member.failure_policy, why)
+
+
+def chain_with_answers(snapshot: Snapshot, answers: Mapping[str, Verdict]) -> Chain:
+    """Return the chain of a snapshot in which some webhooks give these answers, if they are asked."""
+
+    def webhook(member: AuthorizerConfig) -> Authorizer:
+        if member.name not in answers:
+            return unreachable_webhook(member)
+        from tierwall.api.authorizers.webhook import answering_webhook
+
+        return answering_webhook(member.name, member.webhook, answers[member.name])
+
+    return build_chain(snapshot, configured_authorizers(snapshot), webhook)

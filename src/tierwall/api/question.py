@@ -15,11 +15,11 @@ from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMo
 from tierwall.api.authorizers.cel_policies import asks_authorizers
 from tierwall.api.decide import TwoPhaseDecision, decide
 from tierwall.api.detail import EXPECTATIONS, ApiDetail, AuthorizerOpinion, authorizer_opinions
-from tierwall.api.model import chain_of
+from tierwall.api.model import AuthorizerType, chain_of, chain_with_answers, configured_authorizers
 from tierwall.api.resource_names import expand_short_name, is_cluster_scoped, may_be_custom
 from tierwall.api.sentence import sentence
 from tierwall.core.answer import Answer, Decider, Omission, unique_deciders
-from tierwall.core.diagnostics import Diagnostic, input_error
+from tierwall.core.diagnostics import Diagnostic, input_error, near_miss
 from tierwall.core.labels import Requirement
 from tierwall.core.question import Question
 from tierwall.core.verdict import Verdict
@@ -57,6 +57,8 @@ class ApiQuestion(Question, frozen=True, kw_only=True):
     label_selector: Sequence[Mapping[str, Any]] | None = None
     field_selector: Sequence[Mapping[str, Any]] | None = None
     conditions: str = str(ConditionsMode.HUMAN_READABLE)
+    # What webhooks of the chain answer, by name; others cannot be reached.
+    webhooks: Mapping[str, str] | None = None
     operation: str | UnsetType | None = UNSET
     object: Any = UNSET
     old_object: Any = UNSET
@@ -71,6 +73,7 @@ class ApiQuestion(Question, frozen=True, kw_only=True):
 
 
 QUESTION = ApiQuestion
+WEBHOOK_ANSWERS = tuple(map(str, (Verdict.ALLOW, Verdict.DENY, Verdict.NO_OPINION)))
 # What admission sees, once an authorizer has allowed it.
 _ADMITTED = frozenset({"create", "update", "patch", "delete", "deletecollection", "connect", "*"})
 # Whatever the verb, a request for one of these connects.
@@ -86,11 +89,38 @@ def ask(snapshot: Snapshot, question: ApiQuestion, problems: Iterable[Diagnostic
     if not all_problems and (expanded := expand_short_name(snapshot, question)) is not question:
         attributes = attributes_of(expanded, all_problems)
     data = data_of(question, attributes, all_problems)
+    answers = _webhook_answers(snapshot, question.webhooks, all_problems)
     if all_problems:
         raise input_error(all_problems)
-    decided = answer(decide(chain_of(snapshot), attributes, data))
+    chain = chain_with_answers(snapshot, answers) if answers else chain_of(snapshot)
+    decided = answer(decide(chain, attributes, data))
     left_out = _omissions(snapshot, attributes, decided)
     return structs.replace(decided, not_considered=left_out) if left_out else decided
+
+
+def _webhook_answers(snapshot: Snapshot, given: object, problems: list[Diagnostic]) -> dict[str, Verdict]:
+    if not given:
+        return {}
+    if not isinstance(given, Mapping):
+        problems.append(_problem("webhooks", "a map from names of webhooks to their answers", given))
+        return {}
+    names = [member.name for member in configured_authorizers(snapshot) if member.type is AuthorizerType.WEBHOOK]
+    answers: dict[str, Verdict] = {}
+    for name, word in given.items():
+        if name not in names:
+            known = ", ".join(f"`{known}`" for known in names) or "none in the chain"
+            hint = near_miss(str(name), names)
+            problems.append(
+                Diagnostic(
+                    "TW703", f"expected the name of a webhook in `webhooks` ({known}), found `{name}`", hint=hint
+                )
+            )
+        elif word not in WEBHOOK_ANSWERS:
+            expected = f"one of {', '.join(WEBHOOK_ANSWERS)}"
+            problems.append(_problem(f"webhooks.{name}", expected, word))
+        else:
+            answers[name] = Verdict(word)
+    return answers
 
 
 def _omissions(snapshot: Snapshot, attributes: Attributes, decided: Answer) -> tuple[Omission, ...]:

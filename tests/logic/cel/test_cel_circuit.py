@@ -12,15 +12,19 @@ from typing import Any
 
 import pytest
 
-from tests.logic.cel.questions import ENVIRONMENT, Expressions, Worlds, Written
+from tests.logic.cel.questions import ENVIRONMENT, REQUEST, Expressions, Worlds, Written, placed
 from tests.randomness import seeds
-from tierwall.logic.cel import encoder, terms
-from tierwall.logic.cel.encoder import Encoder
+from tierwall.api.authorizers.expression import FailedExpression, ResidualExpression, outcome_of
+from tierwall.cel.partial_evaluation import partial
+from tierwall.logic.cel import outcome as bools
+from tierwall.logic.cel import terms
+from tierwall.logic.cel.encoder import Encoder, Rails, settle
 from tierwall.logic.cel.language import Languages
-from tierwall.logic.cel.terms import boolean
-from tierwall.logic.cel.unknown import Unknown, ValueKind
+from tierwall.logic.cel.terms import MISSING, Leaf, boolean
+from tierwall.logic.cel.unknown import Unknown, UnknownWorld, ValueKind
 from tierwall.logic.cel.values import Values
 from tierwall.logic.circuit import TRUE
+from tierwall.logic.solver import CircuitSolver
 from tierwall.logic.unsupported import Unsupported
 
 VALUES = 20
@@ -88,6 +92,69 @@ def test_more_elements_than_the_question_needs_change_nothing() -> None:
         for outcome, literals in question.outcomes.items():
             assert question.solver.possible(literals) == wider.solver.possible(wider.outcomes[outcome]), text
     assert asked
+
+
+def without_data(text: str) -> tuple[Values, Unknown, Rails]:
+    """An expression about a request that carries no objects."""
+    tree = ENVIRONMENT.parse(text)
+
+    def build(world: UnknownWorld) -> tuple[Unknown, Rails]:
+        request = world.unknown("request", REQUEST)
+        variables: dict[str, Leaf] = {"request": request, "object": MISSING, "other": MISSING}
+        return request, Encoder(world, ENVIRONMENT, variables).rails(tree)
+
+    world, (request, rails) = settle(build)
+    return Values(world), request, rails
+
+
+KNOWN = (
+    ("object.name", "request.user"),
+    ("object.n ", "request.count "),
+    ("object.b", "true"),
+    ("object.tags", "request.groups"),
+)
+# What partial evaluation leaves over, and whether the rest may make it true.
+LEFT = {True: "true", False: "false", None: "error", (True,): "left", (False,): "left, and never true"}
+
+
+@pytest.mark.hypothesis
+def test_what_data_decides_is_what_partial_evaluation_leaves_over() -> None:
+    outcomes: Counter[str] = Counter()
+    for seed in seeds(150):
+        choose = random.Random(seed).randrange
+        text = Expressions(choose).boolean(2)
+        # More about the request, which is known.
+        for mine, of_request in KNOWN:
+            text = text.replace(mine, of_request) if choose(2) and "has(" not in text else text
+        try:
+            values, request, rails = without_data(text)
+        except Unsupported:
+            continue
+        solver = CircuitSolver(values.world.circuit)
+        literals = {
+            True: [rails.true],
+            False: [rails.false],
+            None: [-rails.true, -rails.false, -rails.missing],
+            (True,): [rails.missing_true],
+            (False,): [rails.missing, -rails.missing_true],
+        }
+        for _ in range(5):
+            value = Worlds(choose).variables()["request"]
+            place = placed(values, [(request, value)])
+            if place is None:
+                continue
+            said = [LEFT[name] for name, parts in literals.items() if solver.possible([*place, *parts])]
+            known, tree = {"request": value}, ENVIRONMENT.parse(text)
+            left = partial(tree, known, ("object", "other"), boolean=True, environment=ENVIRONMENT)
+            result = outcome_of(left, names_authorizer=False)
+            if isinstance(result, ResidualExpression):
+                expected = LEFT[(result.can_be_true,)]
+            else:
+                expected = LEFT[None if isinstance(result, FailedExpression) else result]
+            assert said == [expected], f"seed {seed}: {text} with {value}"
+            outcomes[expected] += 1
+    assert min(outcomes[name] for name in ("true", "false", "left", "left, and never true")) > 10, outcomes
+    assert outcomes["error"], outcomes
 
 
 THREE = " && ".join(f'object.items.exists(i, i.name == "{name}")' for name in "abc")
@@ -182,11 +249,13 @@ class TestPlantedFaults:
         assert found_by_chance()
 
     def test_an_error_that_counts_as_false(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        right = terms.rails
+
         def two_values(circuit: Any, term: Any) -> tuple[int, int]:
-            true, _ = terms.rails(circuit, term)
+            true, _ = right(circuit, term)
             return true, -true
 
-        monkeypatch.setattr(encoder, "rails", two_values)
+        monkeypatch.setattr(bools, "rails", two_values)
         assert found_by_chance()
 
     def test_an_end_before_the_last_newline(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ TOKENS = ("", "serviceaccounts/token")
 
 _READ = ("get", "list", "watch")
 # (group, resource) -> verbs that every node may use: bootstrappolicy.NodeRules without the rules below.
-_ALWAYS: dict[tuple[str, str], tuple[str, ...]] = {
+ALWAYS_GRANTED: dict[tuple[str, str], tuple[str, ...]] = {
     ("authentication.k8s.io", "tokenreviews"): ("create",),
     ("authorization.k8s.io", "subjectaccessreviews"): ("create",),
     ("authorization.k8s.io", "localsubjectaccessreviews"): ("create",),
@@ -79,7 +79,7 @@ class NodeAuthorizer:
         if not attributes.is_resource_request:
             return self._no_opinion("no path is granted to nodes")
         key = attributes.group, attributes.combined_resource
-        if attributes.verb in _ALWAYS.get(key, ()):
+        if attributes.verb in ALWAYS_GRANTED.get(key, ()):
             return self._allow("every node may do this")
         if attributes.verb in _THROUGH_PODS.get(key, ()):
             return self._through_pods(node, attributes)
@@ -161,6 +161,11 @@ _WRITES: dict[tuple[str, str, str], NodeRule] = {
     **{("storage.k8s.io", "csinodes", verb): _own_name for verb in ("get", "create", *_CHANGE, "delete")},
 }
 
+# (group, resource) -> verbs that depend on the node's name, its pods or the object.
+SOMETIMES_GRANTED: dict[tuple[str, str], tuple[str, ...]] = dict(_THROUGH_PODS)
+for _group, _resource, _verb in _WRITES:
+    _key = _group, _resource
+    SOMETIMES_GRANTED[_key] = (*SOMETIMES_GRANTED.get(_key, ()), _verb)
 
 MIRROR = "kubernetes.io/config.mirror"
 RESTRICTED = "node-restriction.kubernetes.io/"

@@ -286,6 +286,25 @@ class WebhookAuthorizer(OuterAuthorizer):
                 self._cache.popitem(last=False)
 
 
+class _GivenAnswer:
+    """A client that knows what the webhook answers."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        self._status = {"allowed": verdict is Verdict.ALLOW, "denied": verdict is Verdict.DENY}
+
+    def access(self, review: dict[str, Any]) -> Mapping[str, Any]:
+        return {**review, "status": self._status}
+
+    def conditions(self, review: dict[str, Any]) -> Mapping[str, Any]:
+        raise WebhookError("an answer that is given has no conditions")
+
+
+def answering_webhook(name: str, webhook: Mapping[str, Any], verdict: Verdict) -> WebhookAuthorizer:
+    """Return a webhook that gives this answer wherever its match conditions let it be asked."""
+    settings, _ = read_settings(webhook)
+    return WebhookAuthorizer(name, _GivenAnswer(verdict), settings, lambda: 0.0)
+
+
 class _LocalEvaluator:
     """Evaluates the CEL conditions of a webhook in this process.
 

@@ -7,7 +7,7 @@ What has no translation is `Unsupported`, with its place. Cost limits are not pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -15,11 +15,15 @@ import msgspec
 from tierwall.cel.environment import Environment
 from tierwall.cel.evaluate.dispatch import has_field, optional_field
 from tierwall.cel.library.optionals import LAZY
+from tierwall.cel.partial_evaluation import outcomes
 from tierwall.cel.syntax import ast
 from tierwall.cel.values import OptionalValue, map_keys
 from tierwall.logic.cel.functions import Functions
+from tierwall.logic.cel.loop import Loop
+from tierwall.logic.cel.outcome import Possible, conjunction, opposite
 from tierwall.logic.cel.terms import (
     MISSING,
+    MISSING_BOOL,
     NOTHING,
     Constant,
     Items,
@@ -31,15 +35,14 @@ from tierwall.logic.cel.terms import (
     boolean,
     decided,
     defined,
+    known_leaves,
     merged,
     missing,
-    open_if,
     optional,
-    rails,
     under,
 )
 from tierwall.logic.cel.unknown import Demands, Unknown, UnknownWorld, ValueKind
-from tierwall.logic.circuit import FALSE, TRUE
+from tierwall.logic.circuit import FALSE, TRUE, Circuit
 from tierwall.logic.unsupported import Unsupported
 
 MAX_ROUNDS = 12
@@ -53,6 +56,8 @@ class Rails(msgspec.Struct, frozen=True):
     false: int
     # It depends on data that the request does not carry: then it is neither true nor false, and no error.
     missing: int = FALSE
+    # And the data may make it true.
+    missing_true: int = FALSE
 
 
 def settle(build: Callable[[UnknownWorld], Result], spare: int = 0) -> tuple[UnknownWorld, Result]:
@@ -83,8 +88,9 @@ class Encoder:
 
     def rails(self, node: ast.Expr) -> Rails:
         """Return when an expression is true, and when it is false."""
-        term = self._term(node, {})
-        return Rails(*rails(self._circuit, term), missing(self._circuit, term))
+        result = Possible.of(self._circuit, self._term(node, {}))
+        may_be_true = self._circuit.all_of((result.is_missing, result.may_be_true))
+        return Rails(result.true, result.false, result.is_missing, may_be_true)
 
     def _term(self, node: ast.Expr, scope: Mapping[str, Term]) -> Term:
         self._world.check_size()
@@ -108,7 +114,8 @@ class Encoder:
                 step = self._optional_field if node.optional else self._field
                 return self._each(self._term(node.operand, scope), lambda leaf: step(leaf, node.field))
             case ast.Has():
-                return self._each(self._term(node.operand, scope), lambda leaf: self._has(leaf, node.field))
+                presence = self._each(self._term(node.operand, scope), lambda leaf: self._has(leaf, node.field))
+                return [(guard, MISSING_BOOL if leaf is MISSING else leaf) for guard, leaf in presence]
             case ast.Call():
                 return self._call(node, scope)
             case ast.ListExpr():
@@ -127,7 +134,7 @@ class Encoder:
         results = []
         for guard, leaf in term:
             if guard != FALSE:
-                result: Term = [(TRUE, leaf)] if isinstance(leaf, MissingData) else step(leaf)
+                result: Term = [(TRUE, MISSING)] if isinstance(leaf, MissingData) else step(leaf)
                 results.append(under(self._circuit, guard, result))
         return merged(self._circuit, results)
 
@@ -190,27 +197,47 @@ class Encoder:
         function, args = self._environment.resolve_call(node)
         circuit = self._circuit
         if function in ast.LOGICAL:
-            operands = [self._term(arg, scope) for arg in args]
-            sides = [rails(circuit, operand) for operand in operands]
-            trues, falses = [true for true, _ in sides], [false for _, false in sides]
+            operands = [Possible.of(circuit, self._term(arg, scope)) for arg in args]
             if function == "_&&_":
-                result = boolean(circuit.all_of(trues), circuit.any_of(falses))
-            else:
-                result = boolean(circuit.any_of(trues), circuit.all_of(falses))
-            return open_if(circuit, circuit.any_of(missing(circuit, operand) for operand in operands), result)
+                return conjunction(circuit, operands).term(circuit)
+            return opposite(conjunction(circuit, list(map(opposite, operands)))).term(circuit)
         if function == ast.CONDITIONAL:
-            test = self._term(args[0], scope)
-            branches = [
-                under(circuit, guard, self._term(arg, scope))
-                for guard, arg in zip(rails(circuit, test), args[1:], strict=True)
-                if guard != FALSE
-            ]
-            branches.append([(guard, leaf) for guard, leaf in test if isinstance(leaf, MissingData)])
-            return merged(circuit, branches)
+            return self._conditional(args, scope)
         terms = [self._term(arg, scope) for arg in args]
         if function in LAZY and len(terms) == 2:
             return self._each(terms[0], lambda leaf: self._or(leaf, terms[1], unwraps=function == "orValue"))
         return self._functions.call(function, terms)
+
+    def _conditional(self, args: Sequence[ast.Expr], scope: Mapping[str, Term]) -> Term:
+        """`?:` evaluates one branch; where nobody knows which, either may be it."""
+        circuit = self._circuit
+        test = Possible.of(circuit, self._term(args[0], scope))
+        guards = (test.true, test.false)
+        if test.is_missing == FALSE:
+            branches = [
+                under(circuit, guard, self._term(arg, scope))
+                for guard, arg in zip(guards, args[1:], strict=True)
+                if guard != FALSE
+            ]
+            return merged(circuit, branches)
+        terms = [self._term(arg, scope) for arg in args[1:]]
+        left = circuit.all_of((test.is_missing, -test.true, -test.false))
+        may_be_true, may_be_false, other = [], [], []
+        for chosen, term in zip((test.may_be_true, test.may_be_false), terms, strict=True):
+            branch = Possible.of(circuit, term)
+            may_be_true.append(circuit.all_of((chosen, branch.may_be_true)))
+            may_be_false.append(circuit.all_of((chosen, branch.may_be_false)))
+            other.append(circuit.all_of((chosen, _is_no_bool(circuit, term))))
+        known = Possible(FALSE, FALSE, circuit.any_of(may_be_true), circuit.any_of(may_be_false), left).term(circuit)
+        may_be_other = circuit.any_of(other)
+        open_ones = [
+            (circuit.all_of((guard, has_other)), MissingData(leaf.possible | bit))
+            for guard, leaf in known
+            if isinstance(leaf, MissingData)
+            for has_other, bit in ((may_be_other, outcomes.OTHER), (-may_be_other, 0))
+        ]
+        settled = (under(circuit, guard, term) for guard, term in zip(guards, terms, strict=True))
+        return merged(circuit, [*settled, [(guard, leaf) for guard, leaf in open_ones if guard != FALSE]])
 
     def _or(self, leaf: Leaf, default: Term, unwraps: bool) -> Term:
         match leaf:
@@ -233,7 +260,7 @@ class Encoder:
         circuit = self._circuit
         absent = circuit.any_of(missing(circuit, term) for term in terms)
         everything = circuit.all_of((-absent, *(defined(circuit, term) for term in terms)))
-        entries = tuple((TRUE, _known(term)) for term in terms)
+        entries = tuple((TRUE, known_leaves(term)) for term in terms)
         return [(everything, Items(entries, lambda count: None)), (absent, MISSING)]
 
     def _map(self, node: ast.MapExpr, scope: Mapping[str, Term]) -> Term:
@@ -270,13 +297,20 @@ class Encoder:
     def _comprehension(self, node: ast.Comprehension, scope: Mapping[str, Term]) -> Term:
         if len(node.variables) != 1 or node.macro == "sortBy":
             raise Unsupported(f"`{node.macro}` with {len(node.variables)} variables", node.at)
-        return self._each(
-            self._term(node.target, scope),
-            lambda leaf: merged(
-                self._circuit,
-                [under(self._circuit, guard, self._loop(node, items, scope)) for guard, items in self._items(leaf)],
-            ),
-        )
+        circuit = self._circuit
+
+        def evaluate(body: ast.Expr, element: Term) -> Term:
+            return self._term(body, {**scope, node.variables[0]: element})
+
+        loop = Loop(self._world, node, evaluate)
+        results = []
+        for guard, leaf in self._term(node.target, scope):
+            if isinstance(leaf, MissingData):
+                results.append(under(circuit, guard, loop.left_over()))
+                continue
+            for present, items in self._items(leaf):
+                results.append(under(circuit, circuit.all_of((guard, present)), loop.over(items)))
+        return merged(circuit, results)
 
     def _items(self, leaf: Leaf) -> list[tuple[int, Items]]:
         match leaf:
@@ -291,60 +325,15 @@ class Encoder:
                 return [(leaf.is_kind(kind), self._comparing.items(leaf, kind)) for kind in kinds]
         return []
 
-    def _loop(self, node: ast.Comprehension, items: Items, scope: Mapping[str, Term]) -> Term:
-        circuit = self._circuit
-        items.ask_for(2 if node.macro == "exists_one" else 1)
-        presents = [present for present, _ in items.entries]
 
-        def each(body: ast.Expr) -> list[Term]:
-            return [self._term(body, {**scope, node.variables[0]: element}) for _, element in items.entries]
-
-        judged = each(node.args[0]) if node.macro != "map" or len(node.args) > 1 else []
-        tests = [rails(circuit, term) for term in judged]
-        absent = [
-            circuit.all_of((present, missing(circuit, term))) for present, term in zip(presents, judged, strict=False)
-        ]
-        passes = [circuit.all_of((present, true)) for present, (true, _) in zip(presents, tests, strict=False)]
-        fails = [circuit.all_of((present, false)) for present, (_, false) in zip(presents, tests, strict=False)]
-        sound = circuit.all_of(
-            circuit.any_of((-present, true, false)) for present, (true, false) in zip(presents, tests, strict=False)
-        )
-        match node.macro:
-            case "all":
-                every = circuit.all_of(
-                    circuit.any_of((-present, true)) for present, (true, _) in zip(presents, tests, strict=True)
-                )
-                return open_if(circuit, circuit.any_of(absent), boolean(every, circuit.any_of(fails)))
-            case "exists":
-                none = circuit.all_of(
-                    circuit.any_of((-present, false)) for present, (_, false) in zip(presents, tests, strict=True)
-                )
-                return open_if(circuit, circuit.any_of(absent), boolean(circuit.any_of(passes), none))
-            case "exists_one":
-                at_least = self._world.at_least
-                result = decided(circuit, sound, circuit.all_of((at_least(passes, 1), -at_least(passes, 2))))
-                return open_if(circuit, circuit.any_of(absent), result)
-            case "filter":
-                kept = tuple((test, element) for test, (_, element) in zip(passes, items.entries, strict=True))
-                return [(sound, Items(kept, items.ask_for, is_dense=False)), (circuit.any_of(absent), MISSING)]
-            case "map":
-                results = each(node.args[-1])
-                shown = passes if tests else presents
-                whole = [
-                    circuit.any_of((-show, defined(circuit, result)))
-                    for show, result in zip(shown, results, strict=True)
-                ]
-                absent += [
-                    circuit.all_of((show, missing(circuit, result)))
-                    for show, result in zip(shown, results, strict=True)
-                ]
-                lacking = circuit.any_of(absent)
-                entries = tuple(zip(shown, map(_known, results), strict=True))
-                made = Items(entries, items.ask_for, items.is_dense and not tests)
-                return [(circuit.all_of((sound, -lacking, *whole)), made), (lacking, MISSING)]
-        raise Unsupported(f"`{node.macro}`", node.at)
-
-
-def _known(term: Term) -> Term:
-    """Return the leaves that do not depend on missing data."""
-    return [(guard, leaf) for guard, leaf in term if not isinstance(leaf, MissingData)]
+def _is_no_bool(circuit: Circuit, term: Term) -> int:
+    """Return whether a term is, or may be, a value other than a bool."""
+    others = []
+    for guard, leaf in term:
+        if isinstance(leaf, MissingData):
+            others.append(guard if leaf.possible & outcomes.OTHER else FALSE)
+        elif isinstance(leaf, Unknown):
+            others.append(circuit.all_of((guard, -leaf.is_kind(ValueKind.BOOL))))
+        elif not (isinstance(leaf, Constant) and isinstance(leaf.value, bool)):
+            others.append(guard)
+    return circuit.any_of(others)

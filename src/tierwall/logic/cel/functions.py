@@ -15,10 +15,11 @@ from tierwall.cel.errors import Failure
 from tierwall.cel.evaluate.dispatch import Meter, find_dispatcher
 from tierwall.cel.library.cost import CALL_LIMIT
 from tierwall.cel.library.regex import compile_pattern
+from tierwall.cel.partial_evaluation.signature import result_of_call
 from tierwall.cel.values import NUMERIC, OptionalValue, map_keys
 from tierwall.logic.cel.language import StringView
+from tierwall.logic.cel.outcome import Possible, opposite
 from tierwall.logic.cel.terms import (
-    MISSING,
     NOTHING,
     Constant,
     Items,
@@ -86,7 +87,7 @@ class Functions:
             if guard != FALSE:
                 leaves = [leaf for _, leaf in chosen]
                 if any(isinstance(leaf, MissingData) for leaf in leaves):
-                    results.append([(guard, MISSING)])
+                    results.append(under(self._circuit, guard, self._left_over(function, leaves)))
                     continue
                 results.append(under(self._circuit, guard, self._apply(function, leaves)))
         return merged(self._circuit, results)
@@ -104,6 +105,17 @@ class Functions:
         if special is None or len(leaves) > (2 if function in _TWO else 1):
             raise Unsupported(_name(function))
         return special(*leaves)
+
+    def _left_over(self, function: str, leaves: list[Leaf]) -> Term:
+        """Return what is left of a call with missing data: nothing of one that fails whatever the data is."""
+        if function == "!_":
+            return opposite(Possible.of(self._circuit, [(TRUE, leaf) for leaf in leaves])).term(self._circuit)
+        if function == "matches" and isinstance(pattern := leaves[-1], Constant) and _is_broken(pattern.value):
+            return []
+        if function == "@in" and not isinstance(leaves[-1], MissingData):
+            return Possible(FALSE, FALSE, -self._comparing.is_empty(leaves[-1]), TRUE, TRUE).term(self._circuit)
+        possible, _ = result_of_call(function, len(leaves))
+        return [(TRUE, MissingData(possible))]
 
     def _computed(self, function: str, arguments: list[object]) -> Term:
         dispatcher = find_dispatcher(self._environment, function, len(arguments))
@@ -175,9 +187,7 @@ class Functions:
             case "contains":
                 language = languages.containing(right.value)
             case _:
-                try:
-                    compile_pattern(right.value)
-                except Failure:
+                if _is_broken(right.value):
                     return []
                 language = languages.matching(right.value)
         if isinstance(left, SeenString):
@@ -350,6 +360,17 @@ class Functions:
 
 def _is_optional(leaf: Leaf) -> bool:
     return isinstance(leaf, SomeValue) or (isinstance(leaf, Constant) and isinstance(leaf.value, OptionalValue))
+
+
+def _is_broken(pattern: object) -> bool:
+    """Whether a pattern is one that `matches` refuses."""
+    if not isinstance(pattern, str):
+        return False
+    try:
+        compile_pattern(pattern)
+    except Failure:
+        return True
+    return False
 
 
 def _is_whole(value: object) -> bool:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from tierwall.cel.partial_evaluation import outcomes
 from tierwall.cel.values import NONE, NUMERIC, OpaqueValue, OptionalValue, equal, map_keys
 from tierwall.logic.cel.language import StringView
 from tierwall.logic.cel.unknown import MAX_NUMBER, Element, Number, Unknown, UnknownWorld, ValueKind
@@ -53,13 +54,18 @@ class Items(msgspec.Struct, frozen=True, eq=False):
 
 
 class MissingData(msgspec.Struct, frozen=True):
-    """Data that a request does not carry: what depends on it stays open. It absorbs nothing and is absorbed."""
+    """A value that depends on data that a request does not carry. It is left over, as in partial evaluation.
+
+    `possible` are the outcomes that the data may give it (`cel.partial_evaluation.outcomes`).
+    """
+
+    possible: int = outcomes.ANY
 
 
 Leaf: TypeAlias = Constant | SomeValue | SeenString | Size | Items | Unknown | MissingData
 Term: TypeAlias = list[tuple[int, Leaf]]
 
-MISSING = MissingData()
+MISSING, MISSING_BOOL = MissingData(), MissingData(outcomes.BOOL)
 TRUTH, FALSEHOOD = Constant(True), Constant(False)
 NOTHING = Constant(NONE)
 
@@ -106,12 +112,9 @@ def missing(circuit: Circuit, term: Term) -> int:
     return circuit.any_of(guard for guard, leaf in term if isinstance(leaf, MissingData))
 
 
-def open_if(circuit: Circuit, condition: int, term: Term) -> Term:
-    """Return a bool that depends on missing data where the condition holds and nothing settles it."""
-    if condition == FALSE:
-        return term
-    true, false = rails(circuit, term)
-    return [*term, (circuit.all_of((condition, -true, -false)), MISSING)]
+def known_leaves(term: Term) -> Term:
+    """Return the leaves that do not depend on missing data."""
+    return [(guard, leaf) for guard, leaf in term if not isinstance(leaf, MissingData)]
 
 
 def decided(circuit: Circuit, guard: int, test: int) -> Term:
@@ -262,6 +265,23 @@ class LeafComparison:
             ),
             ask_for,
         )
+
+    def is_empty(self, container: Leaf) -> int:
+        """Return whether nothing can be in a list or map."""
+        match container:
+            case Constant(value=list() | dict() as known):
+                return FALSE if known else TRUE
+            case Items():
+                return self.order(Size(container), 0)[1]
+            case Unknown():
+                lists, maps = (container.is_kind(kind) for kind in (ValueKind.LIST, ValueKind.MAP))
+                empty = [
+                    self.circuit.all_of((guard, self.is_empty(self.items(container, kind))))
+                    for guard, kind in ((lists, ValueKind.LIST), (maps, ValueKind.MAP))
+                    if guard != FALSE
+                ]
+                return self.circuit.any_of(empty)
+        return FALSE
 
     def is_zero(self, leaf: Unknown) -> int:
         """Return whether a value is the zero of its kind."""

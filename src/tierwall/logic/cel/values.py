@@ -38,7 +38,7 @@ class Values:
     """The regions of every unknown of a world. Making it adds the clauses; nothing may be asked of the world later."""
 
     def __init__(self, world: UnknownWorld) -> None:
-        self._world = world
+        self.world = world
         # By kind and unknown: its regions and their literals, and the group that it belongs to.
         self._places: dict[tuple[ValueKind, int], list[tuple[int, ValueRegion]]] = {}
         self._groups: dict[ValueKind, dict[int, list[Unknown]]] = {}
@@ -54,15 +54,15 @@ class Values:
     def preferences(self) -> list[int]:
         """Return literals whose truth makes a counterexample small, the most important first."""
         wanted: list[int] = []
-        for unknown in sorted(self._world.unknowns, key=lambda unknown: (len(unknown.path), unknown.number)):
+        for unknown in sorted(self.world.unknowns, key=lambda unknown: (len(unknown.path), unknown.number)):
             contents = (*unknown.fields.values(), *unknown.elements, *unknown.extras)
             wanted += [-element.present for element in contents]
-        for unknown in self._world.unknowns:
+        for unknown in self.world.unknowns:
             wanted += [unknown.is_kind(kind) for kind in unknown.shape.kinds]
             wanted.append(-unknown.truth)
             for kind in (ValueKind.STRING, ValueKind.NUMBER):
                 wanted += [literal for literal, _ in self._places.get((kind, unknown.number), ())]
-        wanted += [-literal for known in self._world.equalities.values() for _, literal in sorted(known.items())]
+        wanted += [-literal for known in self.world.equalities.values() for _, literal in sorted(known.items())]
         return wanted
 
     def value(self, unknown: Unknown, model: CircuitSolver) -> Any:
@@ -93,7 +93,7 @@ class Values:
         places = self._places.get((kind, unknown.number), ())
         passed: dict[Any, bool]
         if kind is ValueKind.STRING:
-            languages = self._world.languages
+            languages = self.world.languages
             passed = {test: languages.has(test, value) for test in unknown.languages}
         else:
             passed = {
@@ -113,7 +113,7 @@ class Values:
 
     def _grouped(self, kind: ValueKind) -> Iterable[list[Unknown]]:
         """Yield the unknowns that are tied by equality, and each other one alone."""
-        unknowns = self._world.unknowns
+        unknowns = self.world.unknowns
         leader = {unknown.number: unknown.number for unknown in unknowns}
 
         def find(number: int) -> int:
@@ -121,7 +121,7 @@ class Values:
                 number = leader[number]
             return number
 
-        for first, second in self._world.equalities.get(kind, {}):
+        for first, second in self.world.equalities.get(kind, {}):
             leader[find(second)] = find(first)
         groups: dict[int, list[Unknown]] = {}
         for unknown in unknowns:
@@ -134,7 +134,7 @@ class Values:
             yield group
 
     def _regions(self, kind: ValueKind, group: list[Unknown]) -> None:
-        circuit = self._world.circuit
+        circuit = self.world.circuit
         places = self._strings(group) if kind is ValueKind.STRING else _numbers(group)
         for unknown in group:
             allowed = [place for place in places if self._fits(kind, unknown, place)]
@@ -148,7 +148,7 @@ class Values:
         if len(group) == 1:
             return
         for first, second in combinations(group, 2):
-            equal = self._world.equality(kind, first, second)
+            equal = self.world.equality(kind, first, second)
             regions = [
                 {id(place): literal for literal, place in self._places[kind, unknown.number]}
                 for unknown in (first, second)
@@ -164,14 +164,14 @@ class Values:
         if kind is ValueKind.NUMBER:
             return any(_is_number(unknown, member) for member in place.members)
         pattern = unknown.shape.pattern
-        return pattern is None or place.passes[self._world.languages.matching(pattern, whole=True)]
+        return pattern is None or place.passes[self.world.languages.matching(pattern, whole=True)]
 
     def _transitive(self, kind: ValueKind, group: list[Unknown]) -> None:
         if len(group) < 3:
             return
         if kind is ValueKind.NUMBER and any(unknown.shape.number == "number" for unknown in group):
             raise Unsupported("== between three numbers that may be doubles")
-        equality, require = self._world.equality, self._world.circuit.require
+        equality, require = self.world.equality, self.world.circuit.require
         for a, b, c in combinations(group, 3):
             ab, bc, ac = equality(kind, a, b), equality(kind, b, c), equality(kind, a, c)
             require(-ab, -bc, ac)
@@ -179,7 +179,7 @@ class Values:
             require(-ac, -bc, ab)
 
     def _strings(self, group: list[Unknown]) -> list[ValueRegion]:
-        languages = self._world.languages
+        languages = self.world.languages
         tests = {test: None for unknown in group for test in unknown.languages}
         patterns = (unknown.shape.pattern for unknown in group)
         tests |= {languages.matching(pattern, whole=True): None for pattern in patterns if pattern is not None}
@@ -202,7 +202,7 @@ class Values:
                 break
             if not model.is_true(other.is_kind(kind)) or self._place(kind, other, model) is not place:
                 continue
-            if model.is_true(self._world.equality(kind, unknown, other)):
+            if model.is_true(self.world.equality(kind, unknown, other)):
                 return self._member(kind, other, model)
             taken += 1
         member = members[min(taken, len(members) - 1)]
@@ -217,7 +217,7 @@ class Values:
         if len(group) == 1:
             return None
         for rank, other in enumerate(group):
-            equal = self._world.equality(kind, unknown, other)
+            equal = self.world.equality(kind, unknown, other)
             if other is unknown or (model.is_true(other.is_kind(kind)) and model.is_true(equal)):
                 return rank
         return None

@@ -1,8 +1,8 @@
 """The chain of authorizers as a circuit: when it allows and when it denies an unknown request, in the end.
 
 Both phases together come to what all policies say about the whole request (`authorizers.settlement`,
-`algebra.condition`): the residual of an expression gives for every object what the expression gives. Where a request
-carries no object and what a policy says about it matters, nobody can say; such requests are `open_because`.
+`algebra.condition`): the residual of an expression gives for every object what the expression gives. A request that
+carries no object meets no condition on one (`algebra.chain`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from msgspec import Struct
 from tierwall.api.algebra.condition import Effect, FailureMode
 from tierwall.api.authorizers.cel_policies import CelPolicy, policies_of
 from tierwall.api.authorizers.demands import FIELDS, GROUPS
+from tierwall.api.authorizers.node import ALWAYS_GRANTED, GROUP, SOMETIMES_GRANTED, USER_PREFIX
 from tierwall.api.authorizers.rbac import PolicyRule, bindings_by_subject
 from tierwall.api.model import AuthorizerConfig, AuthorizerType, configured_authorizers
 from tierwall.core.verdict import Verdict
@@ -26,24 +27,31 @@ _DEMANDED = {field: path[-1] for path, field in FIELDS.items()}
 
 
 class CircuitVerdict(Struct, frozen=True):
-    """The literals that say that the chain allows, and that it denies; else it has no opinion."""
+    """The literals that say that the chain allows, and that it denies; else it has no opinion.
+
+    `undecided` has literals of requests about which nobody can say it, each with the reason: for those, the others are
+    free to be true or not.
+    """
 
     allows: int
     denies: int
-    # Literals of requests about which nothing can be said, each with the reason; and of those about which it cannot
-    # even be said whether they are allowed.
-    open_because: tuple[tuple[int, str], ...]
-    perhaps_allowed: tuple[tuple[int, str], ...]
-
-    def open_for(self, verdict: Verdict) -> tuple[tuple[int, str], ...]:
-        """Return the requests for which it is open whether the final answer is this verdict."""
-        return self.perhaps_allowed if verdict is Verdict.ALLOW else self.open_because
+    undecided: tuple[tuple[int, str], ...]
 
     def is_verdict(self, verdict: Verdict) -> tuple[int, ...]:
         """Return the literals that are all true if the final answer is this verdict."""
         if verdict is Verdict.ALLOW:
             return (self.allows,)
         return (self.denies,) if verdict is Verdict.DENY else (-self.allows, -self.denies)
+
+
+class CircuitOpinion(Struct, frozen=True):
+    """The opinion of one authorizer: Allow, Deny, conditions that the request can never meet, or none."""
+
+    allows: int
+    denies: int = FALSE
+    is_conditional: int = FALSE
+    # One of the conditions is a Deny.
+    may_deny: int = FALSE
 
 
 class ChainCircuit:
@@ -53,81 +61,114 @@ class ChainCircuit:
         self._snapshot = snapshot
         self._request = request
         self._circuit = request.circuit
-        # Each with a literal that says that the answer may well be Allow.
-        self._open: list[tuple[int, int, str]] = []
+        self._undecided: list[tuple[int, str]] = []
 
     def verdict(self) -> CircuitVerdict:
-        """Ask the authorizers in order: the first that allows or denies decides."""
-        passed_on, allows, denies = TRUE, [], []
-        for member in configured_authorizers(self._snapshot):
-            allow, deny = self._member(member, passed_on)
-            allows.append(self._circuit.all_of((passed_on, allow)))
-            denies.append(self._circuit.all_of((passed_on, deny)))
-            passed_on = self._circuit.all_of((passed_on, -allow, -deny))
-        # A condition on missing data is never fulfilled: it can only take an Allow away, unless it is always true.
-        allowed = self._circuit.any_of(allows)
-        perhaps = [
-            (self._circuit.all_of((literal, self._circuit.any_of((grants, allowed)))), why)
-            for literal, grants, why in self._open
-        ]
-        undecided = tuple((literal, why) for literal, _, why in self._open)
-        return CircuitVerdict(allowed, self._circuit.any_of(denies), undecided, tuple(perhaps))
+        """Ask the authorizers in order: the first that allows or denies decides, if none before has conditions.
 
-    def _member(self, member: AuthorizerConfig, asked: int) -> tuple[int, int]:
+        A request without data meets no condition: it is denied if some condition could deny it, and else nobody has an
+        opinion (docs/semantics.md#the-final-decision).
+        """
+        any_of, all_of = self._circuit.any_of, self._circuit.all_of
+        asked, is_conditional = TRUE, FALSE
+        allowed, denied = [], []
+        for member in configured_authorizers(self._snapshot):
+            opinion = self._member(member, asked)
+            allowed.append(all_of((asked, -is_conditional, opinion.allows)))
+            denied.append(all_of((asked, any_of((opinion.denies, opinion.may_deny)))))
+            is_conditional = any_of((is_conditional, all_of((asked, opinion.is_conditional))))
+            asked = all_of((asked, -opinion.allows, -opinion.denies))
+        allows, denies = any_of(allowed), any_of(denied)
+        selects = all_of((is_conditional, self._request.selects_objects))
+        if selects != FALSE:
+            # Selectors may imply the conditions.
+            self._undecided.append((selects, "a policy asks about objects, of which requests select a part"))
+            may_allow, may_deny = self._request.free_answer("selectors")
+            allows = self._circuit.choose(selects, may_allow, allows)
+            denies = self._circuit.choose(selects, may_deny, denies)
+        return CircuitVerdict(allows, denies, tuple(self._undecided))
+
+    def _member(self, member: AuthorizerConfig, asked: int) -> CircuitOpinion:
         match member.type:
             case AuthorizerType.CEL:
-                return self._cel(member, asked)
+                return self._cel(member)
             case AuthorizerType.RBAC:
-                return self._rbac(), FALSE
+                return CircuitOpinion(self._rbac())
             case AuthorizerType.ALWAYS_ALLOW:
-                return TRUE, FALSE
+                return CircuitOpinion(TRUE)
             case AuthorizerType.ALWAYS_DENY | AuthorizerType.ABAC:
-                return FALSE, FALSE
+                return CircuitOpinion(FALSE)
             case AuthorizerType.NODE:
-                is_node = self._request.field("username").in_language(
-                    self._request.world.languages.starting_with("system:node:")
-                )
-                in_nodes = self._request.in_group("system:nodes")
-                self._leave_open((asked, is_node, in_nodes), TRUE, f"authorizer `{member.name}` decides about nodes")
-                return FALSE, FALSE
+                return self._node(member, asked)
             case AuthorizerType.WEBHOOK:
-                self._leave_open((asked,), TRUE, f"webhook `{member.name}` may answer anything")
-                return FALSE, FALSE
+                return self._webhook(member, asked)
 
-    def _cel(self, member: AuthorizerConfig, asked: int) -> tuple[int, int]:
+    def _node(self, member: AuthorizerConfig, asked: int) -> CircuitOpinion:
+        """Every node may do some things; about the rest decide its name and its pods, and any pod may come."""
+        request, all_of, any_of = self._request, self._circuit.all_of, self._circuit.any_of
+        languages = request.world.languages
+        username = request.field("username")
+        is_node = all_of(
+            (
+                username.in_language(languages.starting_with(USER_PREFIX)),
+                -username.in_language(languages.constant(USER_PREFIX)),
+                request.in_group(GROUP),
+                -request.is_about_path,
+            )
+        )
+        always, sometimes = (
+            any_of(
+                all_of((request.equals("apiGroup", group), self._resource(resource), request.one_of("verb", verbs)))
+                for (group, resource), verbs in sorted(granted.items())
+            )
+            for granted in (ALWAYS_GRANTED, SOMETIMES_GRANTED)
+        )
+        depends = all_of((is_node, -always, sometimes))
+        why = f"authorizer `{member.name}` decides by the node's name and pods"
+        self._undecided.append((all_of((asked, depends)), why))
+        may_allow, _ = request.free_answer("nodes")
+        return CircuitOpinion(any_of((all_of((is_node, always)), all_of((depends, may_allow)))))
+
+    def _webhook(self, member: AuthorizerConfig, asked: int) -> CircuitOpinion:
+        """A webhook may answer anything. Both sides of a change ask the same one."""
+        allows, denies = self._request.webhook(member)
+        if member.webhook.get("matchConditions"):
+            self._undecided.append((asked, f"webhook `{member.name}` has match conditions"))
+        is_conditional = FALSE
+        if member.returns_conditions:
+            conditional, _ = self._request.free_answer(f"conditions of {member.name}")
+            is_conditional = self._circuit.all_of((conditional, self._request.is_left_open, -allows, -denies))
+            self._undecided.append(
+                (self._circuit.all_of((asked, is_conditional)), f"webhook `{member.name}` may return conditions")
+            )
+        return CircuitOpinion(allows, denies, is_conditional)
+
+    def _cel(self, member: AuthorizerConfig) -> CircuitOpinion:
+        """`authorizers.settlement`, with what is left over where the request carries no data."""
         any_of, all_of = self._circuit.any_of, self._circuit.all_of
         true: dict[Effect, list[int]] = {effect: [] for effect in Effect}
         failed: dict[Effect, list[int]] = {effect: [] for effect in Effect}
-        lacking: list[tuple[CelPolicy, int, int]] = []
+        left: dict[Effect, list[int]] = {effect: [] for effect in Effect}
         for policy in policies_of(self._snapshot):
             if policy.authorizer in (member.name, ""):
-                scope = self._scope(policy)
-                rails, always = self._rails(policy)
-                true[policy.effect].append(self._circuit.all_of((scope, rails.true)))
-                fails = (scope, -rails.true, -rails.false, -rails.missing)
-                failed[policy.effect].append(self._circuit.all_of(fails))
-                lacking.append((policy, all_of((scope, rails.missing)), always))
-        denied, deny_failed = any_of(true[Effect.DENY]), any_of(failed[Effect.DENY])
+                scope, rails = self._scope(policy), self._rails(policy)
+                true[policy.effect].append(all_of((scope, rails.true)))
+                failed[policy.effect].append(all_of((scope, -rails.true, -rails.false, -rails.missing)))
+                counts = rails.missing_true if policy.effect is Effect.ALLOW else rails.missing
+                left[policy.effect].append(all_of((scope, counts)))
+        denied, deny_failed, may_deny = (any_of(kind[Effect.DENY]) for kind in (true, failed, left))
         withheld = any_of((*true[Effect.NO_OPINION], *failed[Effect.NO_OPINION]))
-        allowed = any_of(true[Effect.ALLOW])
+        allowed, may_allow = any_of(true[Effect.ALLOW]), any_of(left[Effect.ALLOW])
         denies = any_of((denied, deny_failed)) if member.failure_mode is FailureMode.DENY else denied
-        silent = any_of((deny_failed, withheld))
-        may_allow = any_of((allowed, *(literal for policy, literal, _ in lacking if policy.effect is Effect.ALLOW)))
-        # What is settled without the object: see the table of `settlement`.
-        matters = {
-            Effect.DENY: -denies,
-            Effect.NO_OPINION: all_of((-denies, -silent, may_allow)),
-            Effect.ALLOW: all_of((-denies, -silent, -allowed)),
-        }
-        for policy, literal, always in lacking:
-            why = f"{policy.reference} asks about data that some requests of the region do not carry"
-            grants = always if policy.effect is Effect.ALLOW else FALSE
-            self._leave_open((asked, literal, matters[policy.effect]), grants, why)
-        return all_of((allowed, -denied, -silent)), denies
+        speaks = all_of((-denies, -may_deny, -deny_failed, -withheld))
+        allows = all_of((speaks, allowed, -any_of(left[Effect.NO_OPINION])))
+        deny_conditions = all_of((-denies, may_deny))
+        allow_conditions = all_of((speaks, any_of((allowed, may_allow)), -allows))
+        return CircuitOpinion(allows, denies, any_of((deny_conditions, allow_conditions)), deny_conditions)
 
-    def _rails(self, policy: CelPolicy) -> tuple[Rails, int]:
+    def _rails(self, policy: CelPolicy) -> Rails:
         if policy.tree is None:
-            return Rails(FALSE, FALSE), FALSE
+            return Rails(FALSE, FALSE)
         try:
             return self._request.rails(policy.tree)
         except Unsupported as error:
@@ -184,8 +225,3 @@ class ChainCircuit:
         if resource == "*" and subresource:
             return is_subresource
         return self._circuit.all_of((self._request.equals("resource", resource), is_subresource))
-
-    def _leave_open(self, literals: tuple[int, ...], grants: int, why: str) -> None:
-        literal = self._circuit.all_of(literals)
-        if literal != FALSE:
-            self._open.append((literal, grants, why))

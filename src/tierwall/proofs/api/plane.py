@@ -1,7 +1,7 @@
 """Proofs about the api plane: the chain of authorizers, RBAC and conditions, for every request (docs/prove.md#regions).
 
-A construct of CEL that has no translation makes a proof Unknown. So do requests about which nothing can be said, if
-some are in the region: a policy that asks about an object that the request does not carry, nodes, webhooks.
+A construct of CEL that has no translation makes a proof Unknown. So do requests about which nothing can be said, if the
+claim depends on them: what a node may do because of its pods, and lists whose selectors may imply a condition.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def prove(snapshot: Snapshot, region: ApiRegion, claim: Claim, assume: Assumptio
         literals = verdict.is_verdict(claim.verdict)
         return list(literals) if claim.word == "never" else [-request.circuit.all_of(literals)]
 
-    return _search((snapshot,), region, assume, effort, claim.verdict, refuting)
+    return _search((snapshot,), region, assume, effort, refuting)
 
 
 def prove_change(old: Snapshot, new: Snapshot, change: Change, assume: Assumptions, effort: float) -> PlaneFinding:
@@ -63,7 +63,7 @@ def prove_change(old: Snapshot, new: Snapshot, change: Change, assume: Assumptio
         gained, kept = (after, before) if change.word == "noNew" else (before, after)
         return [gained.allows, -kept.allows]
 
-    return _search((old, new), ApiRegion(), assume, effort, Verdict.ALLOW, refuting)
+    return _search((old, new), ApiRegion(), assume, effort, refuting)
 
 
 def _search(
@@ -71,7 +71,6 @@ def _search(
     region: ApiRegion,
     assume: Assumptions,
     effort: float,
-    verdict_of_claim: Verdict,
     refuting: Callable[[UnknownRequest, Sequence[CircuitVerdict]], list[int]],
 ) -> PlaneFinding:
     assumed = _assumption(assume)
@@ -83,12 +82,8 @@ def _search(
         if assumed is not None:
             request.assume(assumed)
         request.finish()
-        undecided = [reason for verdict in verdicts for reason in verdict.open_for(verdict_of_claim)]
-        return (
-            request,
-            [*within, *refuting(request, verdicts)],
-            [(world.circuit.all_of((*within, literal)), why) for literal, why in undecided],
-        )
+        undecided = [reason for verdict in verdicts for reason in verdict.undecided]
+        return request, [*within, *refuting(request, verdicts)], undecided
 
     try:
         world, (request, wanted, undecided) = settle(build)
@@ -100,12 +95,13 @@ def _search(
     question = [*wanted, *(-literal for literal, _ in undecided)]
     possible = solver.possible(question, budget)
     if possible:
-        solver.smallest(question, values.preferences())
+        solver.smallest(question, [*request.webhook_preferences(), *values.preferences()])
         return Candidate((), request.question(values, solver))
     if possible is None:
         return Unsolved(f"the limit of `proofEffort: {effort:g}`")
+    # What nobody can say may be so or not: a claim that holds either way is proved.
     for literal, why in undecided:
-        if solver.possible([literal], budget) is not False:
+        if solver.possible([*wanted, literal], budget) is not False:
             return Unsolved(why)
     return NoCounterexample()
 

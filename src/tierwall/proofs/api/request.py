@@ -12,8 +12,10 @@ from typing import Any
 
 from tierwall.api.algebra.request import CONNECT_RESOURCES, CONNECT_VERBS, OPERATIONS
 from tierwall.api.authorizers.expression import ENVIRONMENT
+from tierwall.api.model import AuthorizerConfig
 from tierwall.api.question import ApiQuestion
 from tierwall.cel.syntax import ast
+from tierwall.core.verdict import Verdict
 from tierwall.logic.cel.encoder import Encoder, Rails
 from tierwall.logic.cel.terms import MISSING, Constant, Leaf, LeafComparison
 from tierwall.logic.cel.unknown import STRING, STRINGS, Element, Shape, Unknown, UnknownWorld, ValueKind
@@ -42,6 +44,7 @@ _USER = Shape(
     is_closed=True,
     required=frozenset(("username", "groups", "uid", "extra")),
 )
+_SELECTORS = ("labelSelector", "fieldSelector")
 _NAMES = ("verb", "apiGroup", "apiVersion", "resource", "subresource", "namespace", "name", "path")
 _REQUEST = Shape(
     (ValueKind.MAP,),
@@ -68,6 +71,8 @@ _SHAPES = {
 }
 # The attributes of questions, and where expressions find them.
 _ATTRIBUTES = {"verb": "verb", "group": "apiGroup", "version": "apiVersion"}
+# Requests that impersonate somebody are not part of proofs: no other has one.
+_IMPERSONATED = "impersonatedRequest"
 _QUESTION = {"oldObject": "old_object", "namespaceObject": "namespace_object"}
 
 
@@ -89,9 +94,11 @@ class UnknownRequest:
             for resource in snapshot.of_kind("", "Namespace")
         }
         self._mentioned: set[str] = set()
-        with_data: dict[str, Leaf] = {"request": self.request, **self.data}
-        without: dict[str, Leaf] = {"request": self.request, **dict.fromkeys(self.data, MISSING)}
-        without |= {"impersonatedRequest": MISSING}
+        # Answers that nobody knows, and the failure policies of webhooks.
+        self._free: dict[str, tuple[int, int]] = {}
+        self._webhooks: dict[str, Verdict] = {}
+        with_data: dict[str, Leaf] = {"request": self.request, **self.data, _IMPERSONATED: Constant(None)}
+        without: dict[str, Leaf] = {"request": self.request, **dict.fromkeys((*self.data, _IMPERSONATED), MISSING)}
         self._with_data = Encoder(world, ENVIRONMENT, with_data)
         self._without_data = Encoder(world, ENVIRONMENT, without)
         self.is_connect = self._connect()
@@ -99,6 +106,31 @@ class UnknownRequest:
         writes = self.one_of("verb", OPERATIONS)
         self.carries_data = self.circuit.all_of((-self.is_about_path, self.circuit.any_of((writes, self.is_connect))))
         self._require_what_holds()
+        selectors = (_present(self.request, selector).present for selector in _SELECTORS)
+        self.selects_objects = self.circuit.any_of(selectors)
+        # No single object tells whether conditions hold: requests carry no object, or select many.
+        deletes_many = self.circuit.all_of((self.equals("verb", "deletecollection"), self.selects_objects))
+        self.is_left_open = self.circuit.any_of((-self.carries_data, deletes_many))
+
+    def free_answer(self, name: str) -> tuple[int, int]:
+        """Return literals for an answer that nobody knows: Allow, and Deny. What has one name has one answer."""
+        if name not in self._free:
+            self._free[name] = allows, denies = self.circuit.variable(), self.circuit.variable()
+            self.circuit.require(-allows, -denies)
+        return self._free[name]
+
+    def webhook(self, member: AuthorizerConfig) -> tuple[int, int]:
+        """Return the literals that say that a webhook allows and denies."""
+        self._webhooks[member.name] = member.failure_policy
+        return self.free_answer(f"webhook {member.name}")
+
+    def webhook_preferences(self) -> list[int]:
+        """Return literals that prefer what webhooks answer when nobody reaches them."""
+        return [literal for name, policy in self._webhooks.items() for literal in self._answers(name, policy)]
+
+    def _answers(self, name: str, verdict: Verdict) -> tuple[int, int]:
+        allows, denies = self._free[f"webhook {name}"]
+        return -allows, denies if verdict is Verdict.DENY else -denies
 
     def field(self, name: str) -> Unknown:
         """Return an attribute as expressions name it; `name` is that of the URL."""
@@ -121,24 +153,21 @@ class UnknownRequest:
         """Return whether the user is in a group."""
         return self.comparing.is_element(self.field("groups"), Constant(group))
 
-    def rails(self, expression: ast.Expr) -> tuple[Rails, int]:
-        """Return when an expression is true and false, and when it depends on data that the request does not carry.
-
-        The second literal says that it may be true whatever the data is: it is true without any.
-        """
+    def rails(self, expression: ast.Expr) -> Rails:
+        """Return when an expression is true and false, and when it depends on data that the request does not carry."""
         names = set(_names(expression))
         self._mentioned |= names
         carried = self._with_data.rails(expression)
-        if names.isdisjoint(_SHAPES):
-            return carried, FALSE
+        if names.isdisjoint((*_SHAPES, _IMPERSONATED)):
+            return carried
         bare = self._without_data.rails(expression)
-        choose, has_data = self.circuit.choose, self.carries_data
-        rails = Rails(
+        choose, has_data = self.circuit.choose, -self.is_left_open
+        return Rails(
             choose(has_data, carried.true, bare.true),
             choose(has_data, carried.false, bare.false),
             self.circuit.all_of((-has_data, bare.missing)),
+            self.circuit.all_of((-has_data, bare.missing_true)),
         )
-        return rails, self.circuit.all_of((-has_data, carried.true))
 
     def where(self, expression: ast.Expr) -> int:
         """Return whether an expression of a region is true; data that a request does not carry is null in it."""
@@ -206,6 +235,12 @@ class UnknownRequest:
             data = {_QUESTION.get(name, name): values.value(unknown, model) for name, unknown in self.data.items()}
             if data["namespace_object"] is not None and request["namespace"] in self._declared:
                 data["namespace_object"]["metadata"]["labels"] = self._declared[request["namespace"]]
+        webhooks: dict[str, str] = {}
+        for name, policy in self._webhooks.items():
+            allows, denies = map(model.is_true, self._free[f"webhook {name}"])
+            answer = Verdict.ALLOW if allows else Verdict.DENY if denies else Verdict.NO_OPINION
+            if answer is not policy:
+                webhooks[name] = str(answer)
         return ApiQuestion(
             user=user["username"],
             groups=user["groups"],
@@ -221,6 +256,7 @@ class UnknownRequest:
             path=request["path"],
             **selectors,
             **data,
+            webhooks=webhooks or None,
         )
 
     def _connect(self) -> int:
@@ -249,7 +285,7 @@ class UnknownRequest:
         conditions = self.field("extra").field("k8s.io/impersonation-conditions")
         if conditions is not None:
             require(-conditions.present)
-        for selector in ("labelSelector", "fieldSelector"):
+        for selector in _SELECTORS:
             element = _present(self.request, selector)
             require(-element.present, self.one_of("verb", ("list", "watch", "deletecollection")))
         self._require_name()

@@ -108,6 +108,21 @@ def test_a_model_with_other_policies_may_be_derived_from_the_one_before(
         assert list(with_future_pods(before, after).changes()) == []
 
 
+@settings(max_examples=examples(60))
+@given(clusters(most_policies=3), clusters(most_policies=3), st.data())
+def test_a_model_with_other_objects_may_be_derived_from_the_one_before(
+    objects: list[Object], others: list[Object], data: st.DataObject
+) -> None:
+    before = snapshot(objects)
+    dropped = [each for each in before if data.draw(st.booleans())]
+    put = [each for each in snapshot(others) if data.draw(st.booleans())]
+    after = before.with_changes(put=put, drop=dropped)
+    provide_network_model(before, after)
+    assert fates(network_model(after), []) == fates(NetworkModel(after), [])
+    apart = Snapshot.of(tuple(after))
+    assert list(map(str, compare_connections(before, after))) == list(map(str, compare_connections(before, apart)))
+
+
 def compare(before: list[Object], after: list[Object]) -> None:
     models = [NetworkModel(snapshot(objects)) for objects in (before, after)]
     inside = {address for model in models for endpoint in (*model.pods, *model.nodes) for address in endpoint.addresses}

@@ -13,8 +13,8 @@ from tierwall.core.reference import Reference
 from tierwall.core.stack import Stack, Tier
 from tierwall.network.model.endpoints import NAMESPACE_NAME, Endpoint, namespace_labels, node_endpoint, pods
 from tierwall.network.model.matching import NodeAddresses
-from tierwall.network.model.policies import KINDS as POLICY_KINDS
 from tierwall.network.model.policies import (
+    DEFINITION,
     NETWORK_POLICY,
     closed_policy,
     in_order,
@@ -23,11 +23,15 @@ from tierwall.network.model.policies import (
     shadow_policies,
     without_shadow_policies,
 )
+from tierwall.network.model.policies import KINDS as POLICY_KINDS
 from tierwall.network.model.rules import EGRESS, INGRESS, TIERS, Direction, TieredPolicy, TierName
 from tierwall.resources.once import per_snapshot, provide
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.workloads import WORKLOADS
 from tierwall.values.addresses import Address
+
+# The kinds that endpoints are made of.
+_OF_ENDPOINTS = frozenset((*WORKLOADS, *(("", kind) for kind in ("Namespace", "Node", "Pod"))))
 
 
 class ModelEndpoints:
@@ -168,14 +172,13 @@ def network_model(snapshot: Snapshot) -> NetworkModel:
 
 
 def provide_network_model(before: Snapshot, after: Snapshot) -> None:
-    """Derive the model of a snapshot from that of an earlier one, if only NetworkPolicies differ: this takes less."""
-    changed = {resource for sides in after.changes(before) for resource in sides if resource is not None}
-    if any((resource.group, resource.kind) != NETWORK_POLICY for resource in changed):
-        return
+    """Derive the model of a snapshot from that of an earlier one: what did not change is not read again."""
+    changed = {
+        (resource.group, resource.kind) for sides in after.changes(before) for resource in sides if resource is not None
+    }
+    if DEFINITION in changed:
+        return  # A definition decides what can be understood of every policy.
     model = network_model(before)
-    # A policy may be all that there is of a namespace.
-    if _namespaces(after) != model.namespaces:
-        return
     known = {policy.resource: policy for policy in model.policies}
     in_force = without_shadow_policies(after)
     read = [
@@ -183,7 +186,9 @@ def provide_network_model(before: Snapshot, after: Snapshot) -> None:
         for kind in POLICY_KINDS
         for resource in in_force.of_kind(*kind)
     ]
-    provide(NetworkModel(in_force, policies=read, endpoints=model.endpoints), network_model, after)
+    # A policy may be all that there is of a namespace.
+    is_same = not changed & _OF_ENDPOINTS and _namespaces(after) == model.namespaces
+    provide(NetworkModel(in_force, policies=read, endpoints=model.endpoints if is_same else None), network_model, after)
 
 
 @per_snapshot

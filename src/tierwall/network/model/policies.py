@@ -60,7 +60,7 @@ _ACTIONS = {"Allow": RuleAction.ALLOW, "Accept": RuleAction.ALLOW, "Deny": RuleA
 _TYPES = {"Ingress": Direction.INGRESS, "Egress": Direction.EGRESS}
 # Precedes every valid priority, so that policies that fail closed come first.
 _FIRST = -(2**31) - 1
-_DEFINITION = "apiextensions.k8s.io", "CustomResourceDefinition"
+DEFINITION = "apiextensions.k8s.io", "CustomResourceDefinition"
 _SUBJECT = "spec", "subject"
 # The fields of a NetworkPolicy.
 _FIELDS = ("podSelector", "policyTypes", "ingress", "egress")
@@ -134,7 +134,7 @@ def _only(namespace: str) -> Selector:
 def _unread_finder(snapshot: Snapshot) -> Callable[[Resource], Sequence[AdmissionProblem]]:
     """Return a function that finds the parts of a policy that only a definition, or a cluster, declares."""
     if not any(policy.is_live for kind in KINDS[:-1] for policy in snapshot.of_kind(*kind)) and not any(
-        True for _ in snapshot.of_kind(*_DEFINITION)
+        True for _ in snapshot.of_kind(*DEFINITION)
     ):
         return lambda _: ()
     from tierwall.resources.validity import unknown_parts  # imports all of admission, which few snapshots need here

@@ -7,17 +7,17 @@ pod.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import Verdict
 from tierwall.network.detail import NOT_APPLICABLE
-from tierwall.network.model.endpoints import Endpoint
-from tierwall.network.model.model import NetworkModel, network_model
+from tierwall.network.model.model import network_model
 from tierwall.network.model.policies import KINDS as POLICY_KINDS
-from tierwall.network.model.rules import Direction, PortRange
-from tierwall.network.reach.classes import EndpointClasses, RelevantAttributes
+from tierwall.network.model.rules import Direction
+from tierwall.network.reach.alignment import Counterparts, aligned, touched
+from tierwall.network.reach.classes import EndpointClasses
 from tierwall.network.reach.listing import ConnectionEntry, ConnectionFlow, FlowDescriber, only_itself
 from tierwall.network.reach.matrix import (
     ConnectionPassage,
@@ -33,14 +33,9 @@ from tierwall.resources.workloads import WORKLOADS
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 # The objects that connections depend on; a definition decides what can be understood of a policy.
-_RELEVANT = frozenset(
-    (
-        *POLICY_KINDS,
-        *WORKLOADS,
-        *(("", kind) for kind in ("Namespace", "Node", "Pod")),
-        ("apiextensions.k8s.io", "CustomResourceDefinition"),
-    )
-)
+# Of a connection, only the policies and pods at its own ends count; a Node may have the address of any end.
+_LOCAL = frozenset((*POLICY_KINDS, *WORKLOADS, ("", "Namespace"), ("", "Pod")))
+_RELEVANT = frozenset((*_LOCAL, ("", "Node"), ("apiextensions.k8s.io", "CustomResourceDefinition")))
 
 
 class PassageChange(NamedTuple):
@@ -124,19 +119,21 @@ def _reasons(parts: Iterable[ChangedConnections]) -> tuple[ConnectionFlow, ...]:
 
 
 def differences(before: Snapshot, after: Snapshot) -> Iterator[ChangedConnections]:
-    """Yield every change, destination by destination."""
+    """Yield every change, destination by destination.
+
+    First the verdicts of all connections that may change are compared, then those that do change are explained.
+    """
     changed = changed_objects(before, after)
     if not changed:
         return
-    old, new = _aligned(network_model(before), network_model(after))
-    counterparts = _Counterparts(old, new)
-    if all(kind in POLICY_KINDS for kind, _ in changed):
-        yield from _changed_by_policies(old, new, counterparts, {reference for _, reference in changed})
-        return
-    sides = [reach_matrix(classes, explain=True, denied=True) for classes in (old, new)]
-    yield from _one_sided(sides[0], old.everybody & ~mask_of(counterparts.after), REMOVED)
-    yield from _one_sided(sides[1], new.everybody & ~mask_of(counterparts.before), ADDED)
-    yield from _changed(sides[0], sides[1], counterparts, -1, -1)
+    old, new = aligned(network_model(before), network_model(after))
+    counterparts = Counterparts(old, new)
+    yield from _one_sided(old, old.everybody & ~counterparts.common, REMOVED)
+    yield from _one_sided(new, new.everybody & ~mask_of(counterparts.before), ADDED)
+    candidates = _candidates(old, new, counterparts, changed)
+    comparison = _Comparison(old, new, counterparts, candidates, explain=False)
+    if pairs := {bit: sources for bit in candidates if (sources := comparison.changed_sources(bit))}:
+        yield from _Comparison(old, new, counterparts, pairs, explain=True).changes()
 
 
 def changed_objects(before: Snapshot, after: Snapshot) -> set[tuple[KindKey, Reference]]:
@@ -150,33 +147,31 @@ def changed_objects(before: Snapshot, after: Snapshot) -> set[tuple[KindKey, Ref
     }
 
 
-def _changed_by_policies(
-    old: EndpointClasses, new: EndpointClasses, counterparts: _Counterparts, changed: set[Reference]
-) -> Iterator[ChangedConnections]:
-    """Yield the changes if only policies differ: those of endpoints that a changed policy selects.
+def _candidates(
+    old: EndpointClasses, new: EndpointClasses, counterparts: Counterparts, changed: set[tuple[KindKey, Reference]]
+) -> dict[int, int]:
+    """Return the connections that may change: destinations on both sides, each with its sources.
 
-    A connection is decided by the policies of its source's egress and of its destination's ingress.
+    A connection is decided by the policies of its source's egress and of its destination's ingress, and by what they
+    see of both ends.
     """
+    common, kinds = counterparts.common, {kind for kind, _ in changed}
+    if not kinds <= _LOCAL:
+        return dict.fromkeys(bits(common), common)
+    before, after = touched(old, new) if kinds - set(POLICY_KINDS) else (0, 0)
+    ends = common & (before | counterparts.in_old(after))
+    policies = {reference for kind, reference in changed if kind in POLICY_KINDS}
     senders, receivers = (
-        mask_of(
+        ends
+        | mask_of(
             bit
-            for bit, counterpart in counterparts.after.items()
-            if any(
-                _is_touched(classes, number, direction, changed) for classes, number in ((old, bit), (new, counterpart))
-            )
+            for bit, number in (counterparts.after.items() if policies else ())
+            if any(_is_touched(classes, each, direction, policies) for classes, each in ((old, bit), (new, number)))
         )
         for direction in (Direction.EGRESS, Direction.INGRESS)
     )
-    for sources, destinations in ((-1, receivers), (senders, ~receivers)):
-        if sources and destinations & old.everybody:
-            sides = [
-                reach_matrix(classes, explain=True, denied=True, sources=masks[0], destinations=masks[1])
-                for classes, masks in (
-                    (old, (sources, destinations)),
-                    (new, tuple(counterparts.in_new(mask) for mask in (sources, destinations))),
-                )
-            ]
-            yield from _changed(sides[0], sides[1], counterparts, sources, destinations)
+    wanted = {bit: common if receivers >> bit & 1 else senders for bit in bits(common)}
+    return {bit: sources for bit, sources in wanted.items() if sources}
 
 
 def _is_touched(classes: EndpointClasses, bit: int, direction: Direction, changed: set[Reference]) -> bool:
@@ -187,120 +182,91 @@ def _is_touched(classes: EndpointClasses, bit: int, direction: Direction, change
     return any(policy.reference in changed for tier in stack for policy in tier.policies)
 
 
-def _aligned(before: NetworkModel, after: NetworkModel) -> tuple[EndpointClasses, EndpointClasses]:
-    """Return classes of two models that line up: two endpoints are alike if and only if their counterparts are."""
-    old_attributes, new_attributes = RelevantAttributes(before), RelevantAttributes(after)
-    names = old_attributes.named_ports | new_attributes.named_ports
-    ports = old_attributes.port_ranges | new_attributes.port_ranges
-    for pod in (*before.pods, *after.pods):
-        for name in names.intersection(pod.named_ports):
-            ports |= {PortRange(protocol, number, number) for protocol, number in pod.named_ports[name]}
-    blocks = [*old_attributes.blocks, *new_attributes.blocks]
-    plain = EndpointClasses(after, None, blocks, ports, new_attributes)
-    if before.endpoints is after.endpoints and old_attributes.tells_apart_like(new_attributes):
-        return plain.of_model(before), plain
-    old = EndpointClasses(
-        before, lambda endpoint: _bit(plain, _counterpart(after, endpoint)), blocks, ports, old_attributes
-    )
-    new = EndpointClasses(
-        after, lambda endpoint: _bit(old, _counterpart(before, endpoint)), blocks, ports, new_attributes
-    )
-    return old, new
-
-
-def _counterpart(other: NetworkModel, endpoint: Endpoint) -> Endpoint | None:
-    if endpoint.kind == "pod":
-        return other.pod(endpoint.namespace, endpoint.name)
-    return other.node(endpoint.name) if endpoint.kind == "node" else None
-
-
-def _bit(classes: EndpointClasses, endpoint: Endpoint | None) -> int | None:
-    return None if endpoint is None else classes.of(endpoint).bit
-
-
-class _Counterparts:
-    """Maps each class of one side to its counterpart on the other, by number; some classes are on one side only."""
-
-    def __init__(self, old: EndpointClasses, new: EndpointClasses) -> None:
-        outside = {new_class.spans: new_class.bit for new_class in new.all if new_class.spans}
-        self.after: dict[int, int] = {}
-        for old_class in old.all:
-            spans = old_class.spans
-            counterpart = outside.get(spans) if spans else _bit(new, _counterpart(new.model, old_class.representative))
-            if counterpart is not None:
-                self.after[old_class.bit] = counterpart
-        self.before = {counterpart: bit for bit, counterpart in self.after.items()}
-        self._translated: dict[int, int] = {}
-
-    def in_old(self, mask: int) -> int:
-        """Translate a set of classes of the new side into numbers of the old side, without classes that are new."""
-        old_mask = self._translated.get(mask)
-        if old_mask is None:
-            old_mask = self._translated[mask] = mask_of(self.before[bit] for bit in bits(mask) if bit in self.before)
-        return old_mask
-
-    def in_new(self, mask: int) -> int:
-        """Translate a set of classes of the old side into numbers of the new side."""
-        return mask_of(counterpart for bit, counterpart in self.after.items() if mask >> bit & 1)
-
-
-def _one_sided(side: ReachMatrix, endpoints: int, change: str) -> Iterator[ChangedConnections]:
+def _one_sided(classes: EndpointClasses, endpoints: int, change: str) -> Iterator[ChangedConnections]:
     """Yield the connections of endpoints that exist on one side only."""
     if not endpoints:
         return
+    side = reach_matrix(classes, explain=True, focus=endpoints)
     flows = FlowDescriber(side.ports, True)
     for group in side.groups:
         splits = (group.destinations & endpoints, -1), (group.destinations & ~endpoints, endpoints)
         for destinations, possible_sources in splits:
             for all_sources, passages in group.sources:
-                allowed = tuple(passage for passage in passages if passage.verdict is not Verdict.DENY)
                 sources = all_sources & possible_sources
-                if destinations and sources and allowed and not only_itself(side, destinations, sources):
-                    yield ChangedConnections(side, sources, destinations, change, flows.of(allowed))
+                if destinations and sources and not only_itself(side, destinations, sources):
+                    yield ChangedConnections(side, sources, destinations, change, flows.of(passages))
 
 
-def _changed(
-    old: ReachMatrix, new: ReachMatrix, counterparts: _Counterparts, among_sources: int, among_destinations: int
-) -> Iterator[ChangedConnections]:
-    """Yield the changes between endpoints that exist on both sides, from some sources to some destinations."""
-    common = mask_of(counterparts.after) & among_sources
-    nobody = DestinationGroup(0, (), 0)
-    old_of = {bit: group for group in old.groups for bit in bits(group.destinations)}
-    new_of = {bit: group for group in new.groups for bit in bits(counterparts.in_old(group.destinations))}
-    by_groups: dict[tuple[DestinationGroup, DestinationGroup], list[int]] = {}
-    for bit in bits(mask_of(counterparts.after) & among_destinations):
-        by_groups.setdefault((old_of.get(bit, nobody), new_of.get(bit, nobody)), []).append(bit)
-    comparison = _PassageComparison(old)
-    for (before, after), numbers in by_groups.items():
-        destinations = mask_of(numbers)
-        alike = comparison.changed_sources(before, after, common, counterparts)
-        for (passage_changes, partial), sources in alike.items():
-            if not only_itself(old, destinations, sources):
-                for change in (ADDED, REMOVED, CHANGED):
-                    flows = tuple(comparison.flow(changed) for changed in passage_changes if changed.change == change)
-                    if flows:
-                        yield ChangedConnections(old, sources, destinations, change, flows, partial)
+_NOBODY = DestinationGroup(0, (), 0)
 
 
-class _PassageComparison:
-    """Compares passages, and caches the result for each pair of them."""
+class _Comparison:
+    """Compares some destinations, each with its sources, between sides whose classes line up.
 
-    def __init__(self, old: ReachMatrix) -> None:
-        self._flows = FlowDescriber(old.ports, True)
+    `pairs` and all results are in numbers of the old side. Without `explain`, only verdicts are compared.
+    """
+
+    def __init__(
+        self,
+        old: EndpointClasses,
+        new: EndpointClasses,
+        counterparts: Counterparts,
+        pairs: Mapping[int, int],
+        explain: bool,
+    ) -> None:
+        self._pairs, self._counterparts = pairs, counterparts
+        then = {counterparts.after[bit]: counterparts.in_new(sources) for bit, sources in pairs.items()}
+        self._old, new_side = (
+            reach_matrix(classes, explain=explain, denied=True, pairs=each)
+            for classes, each in ((old, pairs), (new, then))
+        )
+        self._old_of = {bit: group for group in self._old.groups for bit in bits(group.destinations)}
+        self._new_of = {
+            bit: group for group in new_side.groups for bit in bits(counterparts.in_old(group.destinations))
+        }
         # A matrix leaves out pairs of endpoints that are both not under policy: their connections are always allowed.
-        self._free: ConnectionPassages = (ConnectionPassage(old.ports.everything, NOT_APPLICABLE, NOT_APPLICABLE),)
+        self._free: ConnectionPassages = (
+            ConnectionPassage(self._old.ports.everything, NOT_APPLICABLE, NOT_APPLICABLE),
+        )
         self._known: dict[tuple[ConnectionPassages, ConnectionPassages], PassageChanges] = {}
+        self._sources: dict[tuple[DestinationGroup, DestinationGroup, int], dict[tuple[PassageChanges, bool], int]] = {}
+        self._flows = FlowDescriber(self._old.ports, True)
 
-    def changed_sources(
-        self, before: DestinationGroup, after: DestinationGroup, common: int, counterparts: _Counterparts
+    def changed_sources(self, destination: int) -> int:
+        """Return the sources whose connections to a destination change."""
+        return union(self._changed(*self._key(destination)).values())
+
+    def changes(self) -> Iterator[ChangedConnections]:
+        """Yield all changes, destinations that are alike together."""
+        by_groups: dict[tuple[DestinationGroup, DestinationGroup, int], list[int]] = {}
+        for bit in self._pairs:
+            by_groups.setdefault(self._key(bit), []).append(bit)
+        for key, numbers in by_groups.items():
+            destinations = mask_of(numbers)
+            for (passage_changes, partial), sources in self._changed(*key).items():
+                if not only_itself(self._old, destinations, sources):
+                    for change in (ADDED, REMOVED, CHANGED):
+                        flows = tuple(self._flow(changed) for changed in passage_changes if changed.change == change)
+                        if flows:
+                            yield ChangedConnections(self._old, sources, destinations, change, flows, partial)
+
+    def _key(self, bit: int) -> tuple[DestinationGroup, DestinationGroup, int]:
+        return self._old_of.get(bit, _NOBODY), self._new_of.get(bit, _NOBODY), self._pairs[bit]
+
+    def _changed(
+        self, before: DestinationGroup, after: DestinationGroup, common: int
     ) -> dict[tuple[PassageChanges, bool], int]:
         """Return the sources whose connections to a group of destinations change.
 
         They are sorted by the change, and by whether something passes both before and after.
         """
-        sources: dict[tuple[PassageChanges, bool], int] = {}
+        sources = self._sources.get((before, after, common))
+        if sources is not None:
+            return sources
+        sources = self._sources[before, after, common] = {}
+        in_old = self._counterparts.in_old
         then = self._whole([(mask & common, passages) for mask, passages in before.sources], common)
-        now = self._whole([(counterparts.in_old(mask) & common, passages) for mask, passages in after.sources], common)
+        now = self._whole([(in_old(mask) & common, passages) for mask, passages in after.sources], common)
         for mask, passages in then:
             for other, others in now:
                 both = mask & other
@@ -309,7 +275,7 @@ class _PassageComparison:
                     sources[key] = sources.get(key, 0) | both
         return sources
 
-    def flow(self, changed: PassageChange) -> ChangedFlow:
+    def _flow(self, changed: PassageChange) -> ChangedFlow:
         """Describe a change as a flow."""
         (now,) = self._flows.of((changed.after._replace(ports=changed.ports),))
         (was,) = self._flows.of((changed.before._replace(ports=changed.ports),))

@@ -12,7 +12,7 @@ exactly one row, so a correction is a symmetric difference, and the order of cor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from msgspec import Struct
@@ -172,15 +172,19 @@ def reach_matrix(
     sources: int = -1,
     destinations: int = -1,
     focus: int = -1,
+    pairs: Mapping[int, int] | None = None,
     ports: Sequence[PortRange] | None = None,
     progress: Progress | None = None,
 ) -> ReachMatrix:
     """Return the matrix of all classes, or of some sources, destinations and ports; with a focus, to and from it.
 
     With `explain`, passages also differ by the rules that decide them. With `denied`, denied passages are included.
+    `pairs` has the only destinations that are asked about, each with its only sources.
     """
     rows = Rows(classes, explain)
     wanted = rows.ports.everything if ports is None else union(map(rows.ports.mask, ports))
+    if pairs is not None:
+        sources, destinations = union(set(pairs.values())), mask_of(pairs)
     senders, receivers = classes.everybody & sources, classes.everybody & destinations
     focus &= classes.everybody
     if not denied:
@@ -192,19 +196,21 @@ def reach_matrix(
         if progress is not None:
             progress("connections", number, total)
     columns = Columns(((row, mask_of(numbers)) for row, numbers in by_row.items()), receivers, denied)
-    alike: dict[tuple[Row, Column, bool, bool], list[int]] = {}
+    alike: dict[tuple[Row, Column, bool, int], list[int]] = {}
     for number, bit in enumerate(bits(receivers), 1 + senders.bit_count()):
         receiver = classes.all[bit]
         row, column = rows.row(receiver, Direction.INGRESS), columns.column(bit)
-        key = row, column, receiver.representative.under_policy, bool(focus >> bit & 1)
+        among = senders if focus >> bit & 1 else senders & focus
+        if pairs is not None:
+            among &= pairs[bit]
+        key = row, column, receiver.representative.under_policy, among
         alike.setdefault(key, []).append(bit)
         if progress is not None:
             progress("connections", number, total)
     by_entry: dict[tuple[int, tuple[tuple[int, ConnectionPassages], ...]], list[int]] = {}
-    for (row, column, under_policy, in_focus), numbers in alike.items():
+    for (row, column, under_policy, among), numbers in alike.items():
         possible = classes.everybody if under_policy else classes.under_policy
-        among = possible & senders if in_focus else possible & senders & focus
-        entry = _intersect(row, column, among, wanted, denied)
+        entry = _intersect(row, column, possible & among, wanted, denied)
         if entry:
             by_entry.setdefault((possible, entry), []).extend(numbers)
     in_order = sorted(by_entry.items(), key=lambda item: min(item[1]))

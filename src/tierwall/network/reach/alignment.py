@@ -33,7 +33,7 @@ def aligned(before: NetworkModel, after: NetworkModel) -> tuple[EndpointClasses,
 
 
 def counterpart(other: NetworkModel, endpoint: Endpoint) -> Endpoint | None:
-    """Return the endpoint of another model with the same name; None if there is none."""
+    """Return the endpoint of another model with the same name, or None."""
     if endpoint.kind == "pod":
         return other.pod(endpoint.namespace, endpoint.name)
     return other.node(endpoint.name) if endpoint.kind == "node" else None

@@ -108,3 +108,25 @@ def test_a_list_with_nothing_but_a_last_entry_is_said_like_its_value() -> None:
     for told in _told(policy("p", "HTTPRoute/web", traffic={"rateLimit": {"conditional": entries}})):
         assert len(told) == 1
         assert "`traffic.rateLimit.local.tokens`" in told[0]
+
+
+def test_inline_settings_and_backends_that_envoy_does_not_serve_are_found() -> None:
+    def backend(name: str, **spec: Any) -> dict[str, Any]:
+        metadata = {"name": name, "namespace": "shop"}
+        version = "agentgateway.dev/v1alpha1"
+        return {"apiVersion": version, "kind": "AgentgatewayBackend", "metadata": metadata, "spec": spec}
+
+    tunnel = {"tunnel": {"backendRef": {"name": "one", "port": 80}}}
+    static = {"host": "a.example", "port": 80, "policies": tunnel}
+    objects = [
+        backend("model", ai={"provider": {"openai": {}}}),
+        backend("whole", static={"host": "a.example", "port": 80}, policies=tunnel),
+        backend("part", mcp={"targets": [{"name": "t", "static": static}]}),
+    ]
+    said: dict[str, str] = {}
+    for finding in envoy_findings(Snapshot.of(load_objects(objects))):
+        said[str(finding.reference).rpartition("/")[2]] = str(finding.message)
+    assert set(said) == {"model", "whole", "part"}
+    assert "`spec.ai` is not supported" in said["model"]
+    assert "`backend.tunnel`" in said["whole"]
+    assert "`backend.tunnel`" in said["part"]

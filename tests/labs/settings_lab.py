@@ -39,10 +39,10 @@ class Answer(NamedTuple):
 class EchoBackend:
     """Answers with the headers of each request. `x-sleep` makes it slow, `x-status` sets the status."""
 
-    def __init__(self, certificate: Certificate | None = None) -> None:
-        """With a certificate, the backend speaks TLS."""
+    def __init__(self, certificate: Certificate | None = None, answers: Mapping[str, str] | None = None) -> None:
+        """With a certificate, the backend speaks TLS. `answers` are the bodies of some paths."""
         self.paths: list[str] = []
-        paths = self.paths
+        paths, known = self.paths, answers or {}
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -51,7 +51,8 @@ class EchoBackend:
                 self.rfile.read(int(self.headers.get("content-length") or 0))
                 paths.append(self.path)
                 time.sleep(float(self.headers.get("x-sleep") or 0))
-                body = json.dumps({name.lower(): value for name, value in self.headers.items()}).encode()
+                seen = json.dumps({name.lower(): value for name, value in self.headers.items()})
+                body = known.get(self.path, seen).encode()
                 self.send_response(int(self.headers.get("x-status") or 200))
                 self.send_header("content-length", str(len(body)))
                 self.send_header("x-from", "backend")
@@ -114,16 +115,20 @@ def settings_lab(
     services: tuple[str, ...] = ("one",),
     elsewhere: Mapping[str, SocketAddress] | None = None,
     certificate: Certificate | None = None,
+    answers: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Iterator[SettingsLab]:
-    """Run an Envoy for the only listener of the only Gateway; all Services lead to one backend, or `elsewhere`."""
-    backend = EchoBackend(certificate)
+    """Run an Envoy for the only listener of the only Gateway.
+
+    All Services lead to one backend, or `elsewhere`; a name with a slash is the reference of another backend.
+    """
+    backend = EchoBackend(certificate, answers)
     try:
         addresses = {**dict.fromkeys(services, backend.address), **(elsewhere or {})}
         wanted = EnvoyOptions(
             static=True,
             bind={"shop/edge:8080": SocketAddress("127.0.0.1", 0)},
-            endpoints={f"Service/shop/{name}": address for name, address in addresses.items()},
+            endpoints={name if "/" in name else f"Service/shop/{name}": address for name, address in addresses.items()},
             **options,
         )
         resources, _ = compile(Snapshot.of(load_objects(objects)), wanted)

@@ -41,7 +41,7 @@ def _not(words: str, *, restricts: bool = False) -> FieldRule:
     return FieldRule(EnforcementState.NOT_ENFORCED, words, restricts)
 
 
-_NO_MCP = "it is about AgentgatewayBackends, which Tierwall does not serve: XBackends have AccessPolicies"
+_NO_METADATA = "Envoy serves no metadata for MCP clients"
 _NO_CLOUD = "Tierwall has no credentials of a cloud"
 _NO_EXCHANGE = "Envoy does not exchange tokens here"
 _NO_AI = "Envoy does not read the messages of language models"
@@ -123,7 +123,7 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     ),
     "traffic.jwtAuthentication": _ENFORCED._replace(restricts=True),
     "traffic.jwtAuthentication.location.expression": _not(_NO_EXPRESSION, restricts=True),
-    "traffic.jwtAuthentication.mcp": _not("Envoy serves no metadata for MCP clients"),
+    "traffic.jwtAuthentication.mcp": _not(_NO_METADATA),
     "traffic.basicAuthentication": _limited("passwords in the form {SHA} (`htpasswd -s`)", restricts=True),
     "traffic.basicAuthentication.mode=Optional": _not("Envoy always requires a password", restricts=True),
     "traffic.basicAuthentication.location": _not("Envoy reads only the header `Authorization`", restricts=True),
@@ -162,8 +162,18 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     "backend.ai.modelAliases": _not(_NO_AI),
     "backend.ai.promptCaching": _not(_NO_AI),
     "backend.ai.routes": _not(_NO_AI),
-    "backend.mcp.authentication": _not(_NO_MCP, restricts=True),
-    "backend.mcp.authorization": _not(_NO_MCP, restricts=True),
+    "backend.mcp.authentication": _limited(
+        "a token that `traffic.jwtAuthentication` has checked does not reach it", restricts=True
+    ),
+    "backend.mcp.authentication.clientId": _not(_NO_METADATA),
+    "backend.mcp.authentication.clientSecretRef": _not(_NO_METADATA),
+    "backend.mcp.authentication.provider": _not(_NO_METADATA),
+    "backend.mcp.authentication.resourceMetadata": _not(_NO_METADATA),
+    "backend.mcp.authorization": _limited(
+        "it judges calls, prompts and resources, and cuts no lists; expressions as in `traffic.authorization`, with"
+        " `mcp.tool`, `mcp.prompt` and `mcp.resource` (`name`, `target`), `mcp.methodName` and `mcp.sessionId`",
+        restricts=True,
+    ),
     "backend.mcp.guardrails": _not("Envoy does not ask guardrails", restricts=True),
     "backend.transformation": _limited("as `traffic.transformation`; `response.code` only by itself"),
     "backend.transformation.request.body": _not("Envoy does not change bodies"),

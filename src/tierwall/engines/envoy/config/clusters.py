@@ -1,4 +1,4 @@
-"""Clusters of XBackends, Services and authorization services.
+"""Clusters of XBackends, AgentgatewayBackends, Services and authorization services.
 
 A Service is found by its DNS name, which leads to its cluster IP, or to its pods if it is headless. A backend with a
 `hostname` is outside the cluster: it is reached over TLS, and its certificate must have that name and come from an
@@ -21,6 +21,8 @@ from envoy.extensions.transport_sockets.tls.v3 import tls_pb2
 from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
 
 from tierwall.attach.backend import listening_port
+from tierwall.attach.place import BACKEND
+from tierwall.engines.envoy.config.agentgateway_backends import backend_target
 from tierwall.engines.envoy.config.connections import tcp_keepalive
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import backend_cluster_name
@@ -40,7 +42,7 @@ HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 def backend_cluster(
     resource: Resource, port: int, options: EnvoyOptions, service: Resource | None = None
 ) -> Any | None:
-    """Return the cluster of an XBackend, or of a port of a Service; None if the object does not give an address.
+    """Return the cluster of a backend, or of a port of a Service; None if the object does not give an address.
 
     `service` is the Service that an XBackend names.
     """
@@ -51,12 +53,16 @@ def backend_cluster(
 def backend_address(
     resource: Resource, port: int, options: EnvoyOptions, service: Resource | None = None
 ) -> tuple[SocketAddress, bool] | None:
-    """Return the address of an XBackend, or of a port of a Service, and whether it is reached over TLS."""
+    """Return the address of a backend, or of a port of a Service, and whether it is reached over TLS."""
     override = options.endpoints.get(str(resource.reference))
     if override is not None:
         return override, False
     if resource.kind == "Service":
         return (_service_address(resource, port, options), False) if port else None
+    if (resource.group, resource.kind) == BACKEND:
+        target = backend_target(resource)
+        known = not isinstance(target, str) and (NAME.fullmatch(target.address.host) or read_ip(target.address.host))
+        return (target.address, False) if known and not isinstance(target, str) else None
     mcp = nested_map(resource.spec, "mcp")
     port = mcp["port"] if type(mcp.get("port")) is int else 0
     name, host = mcp.get("serviceName"), mcp.get("hostname")
@@ -69,6 +75,9 @@ def backend_address(
 
 def external_host(resource: Resource) -> str:
     """Return the host name of a backend outside the cluster; empty for others, which get the client's host."""
+    if (resource.group, resource.kind) == BACKEND:
+        target = backend_target(resource)
+        return "" if isinstance(target, str) or read_ip(target.address.host) is not None else target.address.host
     host = nested_map(resource.spec, "mcp").get("hostname")
     return host if isinstance(host, str) and resource.kind != "Service" else ""
 

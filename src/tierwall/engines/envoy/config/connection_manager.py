@@ -34,6 +34,7 @@ from tierwall.engines.envoy.config.names import (
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.replies import local_replies
 from tierwall.engines.envoy.config.settings.filters import settings_filters
+from tierwall.engines.envoy.config.settings.mcp_rules import MCP_RULES
 
 # The policies in force when a request begins decide on it. This limit keeps clients from beginning requests long before
 # they need them: after this time a revocation is complete.
@@ -54,6 +55,7 @@ def http_filters(options: EnvoyOptions, policies: Mapping[str, Any]) -> Iterator
     yield hcm_pb2.HttpFilter(name=FACTS, typed_config=mcp.facts_filter(), disabled=True)
     yield hcm_pb2.HttpFilter(name=STRICT, typed_config=mcp.strict_filter(False), disabled=True)
     yield hcm_pb2.HttpFilter(name=STRICT_ARGUMENTS, typed_config=mcp.strict_filter(True), disabled=True)
+    yield hcm_pb2.HttpFilter(name=MCP_RULES, typed_config=packed(rbac_pb2.RBAC()), disabled=True)
     for slot in SLOTS:
         yield from (_policy_filter(slot.policy_filter(shard), options, policies) for shard in slot.shards)
         asking = packed(external_auth.slot_filter(slot))

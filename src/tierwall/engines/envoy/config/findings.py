@@ -7,16 +7,24 @@ enforces some (`TW662`). Envoy's own packages are not needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from tierwall.attach.backend import backend_refs
+from tierwall.attach.place import BACKEND, ROUTES
+from tierwall.attach.section import sub_backends
 from tierwall.attach.target import GATEWAY_POLICIES, attachments
 from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.source import Path
+from tierwall.engines.envoy.config.agentgateway_backends import HINT, backend_target
 from tierwall.engines.envoy.config.cel_expression import Inexpressible, translated
 from tierwall.engines.envoy.config.options import MAX_PROGRAM_SIZE
 from tierwall.engines.envoy.config.patterns import check_http_match
 from tierwall.engines.envoy.config.policy_limits import RuleOverLimit, check_limits
-from tierwall.gateway.model.enforcement import unenforced_settings
+from tierwall.gateway.model.enforcement import UnenforcedSetting, unenforced_parts, unenforced_settings
+from tierwall.gateway.model.fields import written_fields
+from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.validity import is_valid
 from tierwall.tool.model import model
 from tierwall.tool.rules import AccessPolicy, AccessRule
 
@@ -31,9 +39,36 @@ def envoy_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
         if not policy.closed:
             yield from _findings(policy)
     for settings in attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies:
-        for part in unenforced_settings(settings):
-            message = f"Envoy does not enforce `{part.name}` of {settings.reference}: {part.words}; {part.effect}"
-            yield settings.diagnostic(NOT_ENFORCED, message, part.path, key=True)
+        yield from _not_enforced(settings, unenforced_settings(settings))
+    for backend in snapshot.of_kind(*BACKEND):
+        if is_valid(snapshot, backend):
+            yield from _backend_findings(backend)
+    for route in (route for kind in ROUTES for route in snapshot.of_kind(*kind)):
+        for ref in backend_refs(route):
+            yield from _inline_findings(route, ref.value.get("policies"), (*ref.path, "policies"))
+
+
+def _backend_findings(backend: Resource) -> Iterator[Diagnostic]:
+    """Yield what Envoy does not serve of a backend, and what it does not enforce of its inline settings."""
+    target = backend_target(backend)
+    if isinstance(target, str):
+        message = f"Envoy does not serve {backend.reference}: {target} is not supported; requests to it are answered"
+        yield backend.diagnostic(NOT_ENFORCED, f"{message} with 500", ("spec",), hint=HINT)
+    yield from _inline_findings(backend, backend.spec.get("policies"), ("spec", "policies"))
+    for sub in sub_backends(backend):
+        yield from _inline_findings(backend, sub.policies, sub.path)
+
+
+def _inline_findings(owner: Resource, policies: object, path: Path) -> Iterator[Diagnostic]:
+    for written in written_fields("backend", policies):
+        parts = (part._replace(path=(*path, *part.path)) for part in unenforced_parts(written))
+        yield from _not_enforced(owner, parts)
+
+
+def _not_enforced(owner: Resource, parts: Iterable[UnenforcedSetting]) -> Iterator[Diagnostic]:
+    for part in parts:
+        message = f"Envoy does not enforce `{part.name}` of {owner.reference}: {part.words}; {part.effect}"
+        yield owner.diagnostic(NOT_ENFORCED, message, part.path, key=True)
 
 
 def _findings(policy: AccessPolicy) -> Iterator[Diagnostic]:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from tierwall.attach.listener import Listener
+from tierwall.attach.place import BACKEND
 from tierwall.core.answer import Decider
 from tierwall.core.reference import Reference
 from tierwall.resources.resource import Resource
@@ -175,7 +176,7 @@ def backend_of_cluster(name: str) -> str | None:
     kind, *rest = name.split("/")
     # A cluster with settings of its own has a further part.
     if kind == "backend" and len(rest) in (3, 4):
-        return f"XBackend/{rest[1]}/{rest[2]}"
+        return f"{BACKEND[1] if rest[0] == BACKEND[0] else 'XBackend'}/{rest[1]}/{rest[2]}"
     return f"Service/{rest[0]}/{rest[1]}" if kind == "service" and len(rest) in (3, 4) else None
 
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from tierwall.attach.backend import BackendRef, backend_refs, is_permitted
 from tierwall.attach.listener import Listener, narrower_hostname
-from tierwall.attach.place import SERVICE
+from tierwall.attach.place import BACKEND, SERVICE
 from tierwall.attach.route import RouteOnListener
 from tierwall.attach.section import rules
 from tierwall.core.diagnostics import Diagnostic
@@ -29,12 +29,14 @@ from tierwall.engines.envoy.config import (
     mirrors,
     rule_settings,
 )
+from tierwall.engines.envoy.config.agentgateway_backends import HINT, backend_target
 from tierwall.engines.envoy.config.fence import ObjectFence
 from tierwall.engines.envoy.config.grpc_routes import grpc_precedence, http_match, is_grpc
 from tierwall.engines.envoy.config.names import PLACE, backend_of_cluster
 from tierwall.engines.envoy.config.options import EnvoyOptions
-from tierwall.engines.envoy.config.route_rules import apply_filters, plain_match, precedence, route_match
+from tierwall.engines.envoy.config.route_rules import apply_filters, plain_match, precedence, replace_path, route_match
 from tierwall.engines.envoy.config.settings.compiler import RouteSettings, SettingsCompiler
+from tierwall.engines.envoy.config.settings.mcp_rules import MessageFilters
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.resources.resource import Identity, Resource, list_of_maps
 from tierwall.resources.snapshot import Snapshot
@@ -56,6 +58,10 @@ class RouteBackend(Struct, frozen=True, eq=False):
     host: str = ""
     # What filters of the reference change for its requests (`backend_ref_filters`).
     changes: Any | None = None
+    # What settings for MCP servers make filters do with its requests.
+    messages: MessageFilters = MessageFilters()
+    # The path of an MCP server, whatever the client asks for.
+    path: str = ""
     # A part of the reference that is not supported: its requests are answered with 500.
     unsupported: str = ""
     # The policies whose settings it has.
@@ -227,8 +233,16 @@ class RoutePlanner:
         has_backend = any(backend.cluster is not None for backend in backends)
         if has_backend and not message.HasField("redirect"):
             unsupported = unsupported or rule_settings.apply_settings(message, rules(route)[number])
+        paths = {backend.path for backend in backends if backend.cluster is not None}
+        if len(paths) > 1:
+            unsupported = unsupported or "a rule whose backends have different paths"
+        elif has_backend and not message.HasField("redirect") and (path := next(iter(paths))):
+            replace_path(message.route, path)
         # A copy that cannot be made as it should be is not left out: somebody counts on it.
         unsupported = unsupported or next((copy.unsupported for copy, _ in copies if copy.unsupported), "")
+        if any(copy.messages.of_messages for copy, _ in copies):
+            # Copies are made behind all filters.
+            unsupported = unsupported or "a copy to an MCP server whose settings judge requests"
         unsupported_parts = dict.fromkeys(filter(None, (unsupported, *(backend.unsupported for backend in backends))))
         parts = ", ".join(unsupported_parts)
         if unsupported:
@@ -248,6 +262,12 @@ class RoutePlanner:
 
     def _backend(self, gateway: Resource, listener: Listener, ref: BackendRef) -> RouteBackend:
         resource = ref.place.resource(self._snapshot) if unresolved(self._snapshot, ref) is None else None
+        path = ""
+        if resource is not None and ref.place.key == BACKEND:
+            target = backend_target(resource)
+            if isinstance(target, str):
+                return self._closed_backend(gateway, listener, ref, target, HINT)
+            path = target.path
         cluster = self._cluster(resource, ref.port) if resource is not None else None
         if resource is None or cluster is None:
             effect = "are not made" if isinstance(ref, mirrors.MirrorRef) else "are answered with 500"
@@ -282,6 +302,8 @@ class RoutePlanner:
             cluster.name,
             clusters.external_host(resource),
             changes,
+            settings.messages,
+            path,
             settings=policies,
         )
 
@@ -327,8 +349,9 @@ def _with_settings(planned: PlannedRoute, settings: RouteSettings) -> PlannedRou
 
 def unresolved(snapshot: Snapshot, ref: BackendRef) -> UnresolvedRef | None:
     """Return why a backendRef does not lead to a Service or XBackend, or None if it does."""
-    if ref.place.key not in (*BACKENDS, SERVICE):
-        return UnresolvedRef("InvalidKind", f"{ref.place}: a backend must be a Service or an XBackend")
+    if ref.place.key not in (*BACKENDS, SERVICE, BACKEND):
+        words = "a backend must be a Service, an XBackend or an AgentgatewayBackend"
+        return UnresolvedRef("InvalidKind", f"{ref.place}: {words}")
     if not is_permitted(snapshot, ref.route, ref.place):
         words = f"no ReferenceGrant in namespace {ref.place.namespace} permits {ref.place}"
         return UnresolvedRef("RefNotPermitted", words)

@@ -209,10 +209,16 @@ def _set_rewrite(route: Any, match: Mapping[str, Any], value: Mapping[str, Any],
     if not isinstance(path, dict):
         return ""
     if path.get("type") == "ReplaceFullPath":
-        route.route.regex_rewrite.pattern.regex = "(?s)^/[^?]*"
-        route.route.regex_rewrite.substitution = _with_slash(path.get("replaceFullPath")).replace("\\", "\\\\")
+        replace_path(route.route, str(path.get("replaceFullPath") or ""))
         return ""
     return _replace_prefix(route.route, match, _with_slash(path.get("replacePrefixMatch")), max_program_size)
+
+
+def replace_path(action: Any, path: str) -> None:
+    """Have requests go to this path, with the query that they have."""
+    action.ClearField("prefix_rewrite")
+    action.regex_rewrite.pattern.regex = "(?s)^/[^?]*"
+    action.regex_rewrite.substitution = _with_slash(path).replace("\\", "\\\\")
 
 
 def _with_slash(path: object) -> str:

@@ -35,6 +35,7 @@ from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.policy_compiler import NO_PROTECTION, PolicyCompiler, Protection
 from tierwall.engines.envoy.config.route_plan import CLOSED, PlannedRoute, RouteBackend, RoutePlan
 from tierwall.engines.envoy.config.route_rules import method_matcher
+from tierwall.engines.envoy.config.settings.mcp_rules import MessageFilters
 from tierwall.tool.model import backend_of
 
 # Some servers read the HTTP method or the path from these.
@@ -54,6 +55,19 @@ class Destination(Struct, frozen=True, eq=False):
     host: str = ""
     # What filters of the backendRef change.
     changes: Any | None = None
+    messages: MessageFilters = MessageFilters()
+
+    @property
+    def reads_messages(self) -> bool:
+        """Whether requests to it must be MCP messages that Envoy reads."""
+        return self.protection.is_needed or self.messages.reads_messages
+
+    def settings(self, plain: bool, restored: tuple[tuple[str, str], ...] = ()) -> dict[str, Any]:
+        """Return the settings of filters for its requests; `restored` are headers to set, too."""
+        return {
+            **self.protection.settings(plain, restored),
+            **(self.messages.of_plain if plain else self.messages.of_messages),
+        }
 
 
 class RouteConfigurations(Struct, frozen=True, eq=False):
@@ -84,7 +98,7 @@ class RouteConfigurations(Struct, frozen=True, eq=False):
                     is_mirrored_past = mirrors.unpassed(copies, ways)
                     if is_mirrored_past:
                         problems.append(mirrors.refused(route.route, route.rule))
-                    elif grpc_routes.is_grpc(route.route) and any(way.is_needed for way in ways):
+                    elif grpc_routes.is_grpc(route.route) and any(to.reads_messages for to in destinations):
                         problems.append(grpc_routes.not_mcp(route.route, route.rule))
                     # A checkpoint's name stands for everything that routes contain of it.
                     names = tuple(
@@ -134,7 +148,7 @@ def _destination(to: RouteBackend, compiler: PolicyCompiler) -> Destination:
         return Destination(None, to.weight, NO_PROTECTION)
     stack = compiler.stack(to.gateway, to.listener, to.backend)
     protection = compiler.protection(stack, backend_of(to.backend), to.listener.port)
-    return Destination(to.cluster, to.weight, protection, to.host, to.changes)
+    return Destination(to.cluster, to.weight, protection, to.host, to.changes, to.messages)
 
 
 def _ambiguous() -> Any:
@@ -159,7 +173,7 @@ def protected_routes(
 
     A route that is limited to one HTTP method needs only some of them.
     """
-    if not any(destination.protection.is_needed for destination in destinations):
+    if not any(destination.reads_messages for destination in destinations):
         _set_destinations(route, destinations, {OPEN: on()}, plain=False)
         return [route]
     out = []
@@ -202,13 +216,13 @@ def _set_destinations(
         route.route.cluster = destinations[0].cluster
         route.route.host_rewrite_literal = _host(route, destinations[0])
         add_changes(route, destinations[0].changes)
-        _set_filters(route.typed_per_filter_config, destinations[0].protection.settings(plain, restored))
+        _set_filters(route.typed_per_filter_config, destinations[0].settings(plain, restored))
         return
     for destination in destinations:
         weighted = route.route.weighted_clusters.clusters.add(name=destination.cluster or NOWHERE)
         weighted.weight.value = destination.weight
         weighted.host_rewrite_literal = _host(route, destination)
-        _set_filters(weighted.typed_per_filter_config, destination.protection.settings(plain, restored))
+        _set_filters(weighted.typed_per_filter_config, destination.settings(plain, restored))
     if any(destination.changes is not None for destination in destinations):
         shares = route.route.weighted_clusters.clusters
         move_headers(route, shares)

@@ -17,8 +17,10 @@ from envoy.extensions.filters.http.basic_auth.v3 import basic_auth_pb2
 from envoy.extensions.filters.http.jwt_authn.v3 import config_pb2 as jwt_pb2
 
 from tierwall.attach.place import Place
+from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import CLAIMS
-from tierwall.engines.envoy.config.settings.filters import basic_filter, jwt_filter, key_filter
+from tierwall.engines.envoy.config.settings.filters import MCP_TOKENS, basic_filter, jwt_filter, key_filter
+from tierwall.engines.envoy.config.settings.mcp_rules import MessageFilters
 from tierwall.engines.envoy.config.settings.measures import nanoseconds
 from tierwall.engines.envoy.config.settings.services import ServiceCluster, endpoint
 from tierwall.engines.envoy.config.settings.traffic import RouteChange, turned_on
@@ -88,6 +90,12 @@ def token_requirement(snapshot: Snapshot, policy: Resource, value: Mapping[str, 
 def token_change(phase: Phase, required: TokenRequirement) -> RouteChange:
     """Return the change of a route that requires tokens."""
     return turned_on(jwt_filter(phase), jwt_pb2.PerRouteConfig(requirement_name=required.name))
+
+
+def mcp_token_filters(required: TokenRequirement) -> MessageFilters:
+    """Return the filters for an MCP server whose clients need a token."""
+    settings = {MCP_TOKENS: packed(jwt_pb2.PerRouteConfig(requirement_name=required.name))}
+    return MessageFilters(settings, settings)
 
 
 def token_filter(requirements: Mapping[str, TokenRequirement]) -> Any:

@@ -6,7 +6,7 @@ that fails is false. Envoy tries the rules in this order and reports the policy 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from envoy.config.rbac.v3 import rbac_pb2
@@ -30,6 +30,20 @@ MAX_RULES = 1000
 
 def authorization(values: Sequence[Mapping[str, Any]], sources: Sequence[str], phase: Phase) -> RouteChange:
     """Return the change of a route whose requests need these rules; each value has a source."""
+    out = rbac_filter_pb2.RBACPerRoute()
+    out.rbac.matcher.CopyFrom(matcher(rules_decision(values, sources, _predicate)))
+    out.rbac.rules_stat_prefix = f"settings_{phase}_"
+    return turned_on(authorization_filter(phase), out)
+
+
+def _predicate(text: str, *path: str | int) -> Predicate:
+    return cel_predicate(parsed_expression(translated_setting(text, *path)))
+
+
+def rules_decision(
+    values: Sequence[Mapping[str, Any]], sources: Sequence[str], predicate: Callable[..., Predicate]
+) -> OnMatch:
+    """Return the decision of all rules; `predicate` makes one of an expression, with the path to it."""
     denies: list[tuple[Predicate, OnMatch]] = []
     requires: list[tuple[Predicate, OnMatch]] = []
     allows: list[tuple[Predicate, OnMatch]] = []
@@ -46,21 +60,20 @@ def authorization(values: Sequence[Mapping[str, Any]], sources: Sequence[str], p
                 # It is never true.
                 requires += [(_always(), deny)] if kind == "Require" else []
                 continue
-            predicate = cel_predicate(parsed_expression(translated_setting(text, "policy", "matchExpressions", number)))
+            holds = predicate(text, "policy", "matchExpressions", number)
             if kind == "Deny":
-                denies.append((predicate, deny))
+                denies.append((holds, deny))
             elif kind == "Require":
-                requires.append((_negated(predicate), deny))
+                requires.append((_negated(holds), deny))
             else:
-                allows.append((predicate, allow))
+                allows.append((holds, allow))
     rules = [*denies, *requires, *allows]
     if len(rules) > MAX_RULES:
         raise Unenforceable(f"there are {len(rules)} rules, expected at most {MAX_RULES}")
     otherwise = action(denied, rbac_pb2.RBAC.DENY) if has_allow else action("no rule denies", rbac_pb2.RBAC.ALLOW)
-    out = rbac_filter_pb2.RBACPerRoute()
-    out.rbac.matcher.CopyFrom(matcher(first_of(rules, otherwise)))
-    out.rbac.rules_stat_prefix = f"settings_{phase}_"
-    return turned_on(authorization_filter(phase), out)
+    decision = first_of(rules, otherwise)
+    assert decision is not None
+    return decision
 
 
 _Predicate = matcher_pb2.Matcher.MatcherList.Predicate
@@ -71,4 +84,4 @@ def _negated(predicate: Predicate) -> Predicate:
 
 
 def _always() -> Predicate:
-    return cel_predicate(parsed_expression(translated_setting("true")))
+    return _predicate("true")

@@ -11,9 +11,10 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from tierwall.attach.listener import Listener
-from tierwall.attach.place import SERVICE
+from tierwall.attach.place import BACKEND, SERVICE
 from tierwall.attach.section import rules
 from tierwall.core.diagnostics import Diagnostic
+from tierwall.engines.envoy.config.agentgateway_backends import backend_target
 from tierwall.engines.envoy.config.external_auth import NOBODY
 from tierwall.engines.envoy.config.fence import failure
 from tierwall.engines.envoy.config.options import EnvoyOptions
@@ -31,11 +32,13 @@ from tierwall.engines.envoy.config.settings.authorization import authorization
 from tierwall.engines.envoy.config.settings.credentials import credentials
 from tierwall.engines.envoy.config.settings.filters import (
     LIMITS,
+    MCP_TOKENS,
     QUOTA,
     discovered_config,
     jwt_filter,
     quota_filter,
 )
+from tierwall.engines.envoy.config.settings.mcp_rules import MessageFilters, mcp_rules
 from tierwall.engines.envoy.config.settings.places import (
     EffectiveField,
     PlaceSettings,
@@ -66,6 +69,8 @@ class RouteSettings(NamedTuple):
     closed: str = ""
     policies: frozenset[Identity] = frozenset()
     changes: tuple[RouteChange, ...] = ()
+    # Filters for requests to an MCP server.
+    messages: MessageFilters = MessageFilters()
 
     def apply_to_cluster(self, cluster: Any) -> None:
         """Apply the settings of a backend to its cluster, which gets a name of its own if it changes."""
@@ -100,7 +105,11 @@ class SharedFilters(NamedTuple):
         tokens = authentication.token_filter({**before.tokens, **self.tokens})
         buckets = limits.limit_filter({**before.limits, **self.limits})
         quota = quota_filter(self.quota or before.quota or NOBODY)
-        messages = {**{jwt_filter(phase): tokens for phase in PHASES}, LIMITS: buckets, QUOTA: quota}
+        messages = {
+            **dict.fromkeys((*map(jwt_filter, PHASES), MCP_TOKENS), tokens),
+            LIMITS: buckets,
+            QUOTA: quota,
+        }
         return {name: discovered_config(name, message) for name, message in messages.items()}
 
 
@@ -155,14 +164,16 @@ class SettingsCompiler:
         self, gateway: Resource, listener: Listener, route: Resource, rule: int, backend: Resource, port: int
     ) -> RouteSettings:
         """Compile the settings of a backend of a rule."""
-        is_service = (backend.group, backend.kind) == SERVICE
-        place = place_of(gateway, listener, route, rule)
-        place = place._replace(backend=backend, section=str(port) if is_service and port else "")
+        section = str(port) if (backend.group, backend.kind) == SERVICE and port else ""
+        if (backend.group, backend.kind) == BACKEND and not isinstance(target := backend_target(backend), str):
+            section = target.section
+        place = place_of(gateway, listener, route, rule)._replace(backend=backend, section=section)
         return self._compiled(place, [("PostRouting", self._reader.at(place, "backend"))])
 
     def _compiled(self, place: RequestPlace, read: list[tuple[Phase, PlaceSettings]]) -> RouteSettings:
         closed: list[str] = []
         changes: list[RouteChange] = []
+        messages = MessageFilters()
         native = native_settings(rules(place.route)[place.rule]) if place.route and place.rule is not None else {}
         for phase, settings in read:
             self._diagnostics.update(dict.fromkeys(settings.diagnostics))
@@ -172,16 +183,20 @@ class SettingsCompiler:
                 if path in native and not field.source.locks:
                     continue
                 change = self._change(place, field, phase)
-                if change is not None:
+                if isinstance(change, MessageFilters):
+                    messages |= change
+                elif change is not None:
                     changes.append(change)
                 elif restricts(path):
                     closed.append(f"{path} of {field.source.source}")
         policies = frozenset[Identity]().union(*(settings.policies for _, settings in read))
-        return RouteSettings(", ".join(dict.fromkeys(closed)), policies, tuple(changes))
+        return RouteSettings(", ".join(dict.fromkeys(closed)), policies, tuple(changes), messages)
 
-    def _change(self, place: RequestPlace, field: EffectiveField, phase: Phase) -> RouteChange | None:
+    def _change(self, place: RequestPlace, field: EffectiveField, phase: Phase) -> RouteChange | MessageFilters | None:
         """Return what a field does to a route; None if Envoy cannot enforce it."""
         try:
+            if field.path in MCP_FIELDS and place.backend is not None:
+                return MCP_FIELDS[field.path](self, field, place.backend, place.section)
             return FIELDS[field.path](self, field, phase)
         except Unenforceable as error:
             part = UnenforcedSetting(field.path, error.path, str(error), restricts(field.path))
@@ -214,6 +229,20 @@ class SettingsCompiler:
         for cluster in required.clusters:
             self._uses(cluster, field.source.resource)
         return authentication.token_change(phase, required)
+
+    def _mcp_tokens(self, field: EffectiveField, backend: Resource, section: str) -> MessageFilters:
+        value = {**field.value, "jwks": {"remote": field.value["jwks"]}}
+        required = authentication.token_requirement(
+            self._snapshot, field.source.resource, {"providers": [value], "mode": value.get("mode", "Strict")}
+        )
+        self._tokens[required.name] = required
+        for cluster in required.clusters:
+            self._uses(cluster, field.source.resource)
+        return authentication.mcp_token_filters(required)
+
+    def _mcp_rules(self, field: EffectiveField, backend: Resource, section: str) -> MessageFilters:
+        sources = [str(candidate.source) for candidate in field.candidates]
+        return mcp_rules(field.value, sources, backend, section or backend.name)
 
     def _api_keys(self, field: EffectiveField, phase: Phase) -> RouteChange:
         return authentication.api_keys(self._snapshot, field.source.resource, field.value, phase)
@@ -280,6 +309,11 @@ def _of_listeners(compiler: SettingsCompiler, field: EffectiveField, phase: Phas
     return lambda route: None
 
 
+# Fields for MCP servers, which need to know the server.
+MCP_FIELDS: Mapping[str, Callable[[SettingsCompiler, EffectiveField, Resource, str], MessageFilters]] = {
+    "backend.mcp.authentication": SettingsCompiler._mcp_tokens,
+    "backend.mcp.authorization": SettingsCompiler._mcp_rules,
+}
 FIELDS: Mapping[str, CompileField] = {
     "frontend.tcp": _of_listeners,
     "frontend.tls": _of_listeners,

@@ -7,6 +7,7 @@ numbers are doubles. What Envoy does not know is `Unenforceable`.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from functools import lru_cache
 
 from tierwall.cel import Environment, ParseError
@@ -21,10 +22,13 @@ from tierwall.engines.envoy.config.cel_expression import (
     request_field,
     translated_by,
 )
-from tierwall.engines.envoy.config.names import CLAIMS, JWT_METADATA, USER
+from tierwall.engines.envoy.config.names import CLAIMS, HEADER_PREFIX, JWT_METADATA, METHOD, NAME, URI, USER
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
+from tierwall.tool.request import SESSION_HEADER
 
 _ENVIRONMENT = Environment(extensions=True)
+# A header that no request has.
+_ABSENT = f"{HEADER_PREFIX}absent"
 # Fields of agentgateway's `request`, as Envoy calls them.
 _REQUEST = {
     "method": "method",
@@ -123,6 +127,62 @@ class ResponseTranslator(SettingsTranslator):
             case ("response", "headers", name):
                 return index(ast.Select(ast.Ident("response"), "headers"), header_key(name))
         return super().translate(tree)
+
+
+class ItemKind(StrEnum):
+    """The kinds of items that a message may use, as `mcp` calls them."""
+
+    TOOL = "tool"
+    PROMPT = "prompt"
+    RESOURCE = "resource"
+    TASK = "task"
+
+
+class McpTranslator(SettingsTranslator):
+    """Translates expressions about a message that uses an item; reading another item is an error."""
+
+    def __init__(self, item: ItemKind, method: str, target: str) -> None:
+        super().__init__()
+        self._item = item
+        self._method = method
+        self._target = target
+
+    def translate(self, tree: ast.Expr) -> ast.Expr:
+        """Return a tree in Envoy's words; raise Inexpressible or OverLimit if Envoy cannot evaluate it."""
+        if isinstance(tree, ast.Has) and _path(tree.operand) == ("mcp",) and tree.field in tuple(ItemKind):
+            return ast.Literal(tree.field == self._item)
+        path = _path(tree)
+        match path:
+            case ("mcp", "methodName"):
+                return ast.Literal(self._method) if self._method else index(request_field("headers"), METHOD)
+            case ("mcp", "sessionId"):
+                return index(request_field("headers"), SESSION_HEADER)
+            case ("mcp", "tool" | "prompt" | "resource" as item, "name" | "target" as field):
+                if item != self._item.value:
+                    return index(request_field("headers"), _ABSENT)
+                if field == "target":
+                    return ast.Literal(self._target)
+                return index(request_field("headers"), URI if item == "resource" else NAME)
+        return super().translate(tree)
+
+
+@lru_cache(maxsize=4096)
+def _item_rule(text: str, item: ItemKind, method: str, target: str) -> ast.Expr | str:
+    tree = _parsed(text)
+    if tree is None:
+        return "the expression does not parse"
+    try:
+        return translated_by(McpTranslator(item, method, target), tree).check()
+    except (Inexpressible, OverLimit) as error:
+        return f"Envoy cannot evaluate it: {error}"
+
+
+def translated_item_rule(text: str, item: ItemKind, method: str, target: str, *path: str | int) -> ast.Expr:
+    """Return an expression about a message that uses an item; `method` replaces the one that Envoy reads, if given."""
+    tree = _item_rule(text, item, method, target)
+    if isinstance(tree, str):
+        raise Unenforceable(tree, *path)
+    return tree
 
 
 def _variable(path: tuple[str, ...]) -> ast.Expr:

@@ -30,6 +30,7 @@ from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import HEADER_PREFIX, USER
 from tierwall.gateway.model.fields import Phase
 
+MCP_TOKENS: Final = "tierwall.mcp.jwt"
 LIMITS, BUFFER, CSRF, DELAY = "tierwall.limits", "tierwall.buffer", "tierwall.csrf", "tierwall.delay"
 QUOTA: Final = "tierwall.quota"
 _BUFFER_BYTES = 1 << 20
@@ -87,6 +88,7 @@ def settings_filters(static: bool, configured: Mapping[str, Any]) -> Iterator[An
     yield _off(BUFFER, buffer_pb2.Buffer(max_request_bytes={"value": _BUFFER_BYTES}))
     yield _off(CSRF, csrf_pb2.CsrfPolicy(filter_enabled={"default_value": {}}))
     yield _off(DELAY, fault_pb2.HTTPFault())
+    yield _discovered(MCP_TOKENS, jwt_pb2.JwtAuthentication(), static, configured)
 
 
 def no_limits() -> Any:

@@ -131,12 +131,13 @@ class SettingsReader:
 
 def _applies(path: str, place: RequestPlace) -> bool:
     """Whether a field means anything for the backend of a place: only some backends are models or MCP servers."""
-    backend = (place.backend.group, place.backend.kind) if place.backend is not None else None
-    if path.startswith(_ONLY_FOR_MODELS):
-        return backend == BACKEND
-    if path.startswith(_ONLY_FOR_SERVERS):
-        return backend == BACKEND or backend in BACKENDS
-    return True
+    if not path.startswith((_ONLY_FOR_MODELS, _ONLY_FOR_SERVERS)):
+        return True
+    if place.backend is None:
+        return False
+    if (place.backend.group, place.backend.kind) == BACKEND:
+        return path.split(".")[1] in place.backend.spec
+    return path.startswith(_ONLY_FOR_SERVERS) and (place.backend.group, place.backend.kind) in BACKENDS
 
 
 def _level_names(field: MergedField) -> Iterator[str]:

@@ -14,7 +14,13 @@ from typing import Any
 from tierwall.attach.backend import referenced_place
 from tierwall.attach.place import SERVICE
 from tierwall.engines.envoy.config.header_changes import header_problems, is_protected
-from tierwall.engines.envoy.config.settings.expressions import constant, is_valid, translated_setting
+from tierwall.engines.envoy.config.settings.expressions import (
+    ItemKind,
+    constant,
+    is_valid,
+    translated_item_rule,
+    translated_setting,
+)
 from tierwall.engines.envoy.config.settings.header_values import check_name, formatted
 from tierwall.engines.envoy.config.settings.measures import byte_count
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
@@ -54,6 +60,20 @@ def _authorization(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
         # An expression that does not parse is never true, for Envoy as for agentgateway.
         if is_valid(text):
             yield from _tried(translated_setting, text, "policy", "matchExpressions", number)
+
+
+def _mcp_authorization(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
+    for number, text in enumerate(nested_map(value, "policy").get("matchExpressions") or ()):
+        if is_valid(text):
+            path = "policy", "matchExpressions", number
+            # An expression has words for every item, or for none.
+            yield from _tried(translated_item_rule, text, ItemKind.TOOL, "", "", *path)
+
+
+def _mcp_authentication(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
+    yield from _service(nested_map(value, "jwks"), "jwks")
+    if "issuer" not in value:
+        yield Unenforceable("Envoy needs the issuer of tokens")
 
 
 def _transformation(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
@@ -255,5 +275,7 @@ _PROBLEMS: Mapping[str, Callable[[Any], Iterator[Unenforceable]]] = {
     "traffic.rateLimit.local": _local_limits,
     "traffic.transformation": _transformation,
     "backend.auth": _credentials,
+    "backend.mcp.authentication": _mcp_authentication,
+    "backend.mcp.authorization": _mcp_authorization,
     "backend.transformation": _transformation,
 }

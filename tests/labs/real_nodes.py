@@ -146,9 +146,9 @@ class RealNodes:
         with (self.folder / "audit.jsonl").open() as lines:
             yield from (json.loads(line) for line in lines if line.endswith("\n"))
 
-    def tag(self, image: str) -> None:
-        """Give the agnhost of every node another name, by which pods of a suite ask for it."""
-        self._ctr("tag", "--force", AGNHOST, image)
+    def tag(self, name: str, image: str = AGNHOST) -> None:
+        """Give an image of every node another name, by which pods of a suite ask for it."""
+        self._ctr("tag", "--force", image, name)
 
     def import_image(self, archive: Path) -> None:
         """Import an image on every node."""

@@ -246,6 +246,9 @@ state = "/run/containerd"
             },
             "imageGCHighThresholdPercent": 100,
             "resolvConf": str(home / "resolv.conf"),
+            # `cluster_dns`, where a test runs it.
+            "clusterDNS": [API_SERVER],
+            "clusterDomain": "cluster.local",
             "volumePluginDir": str(home / "plugins"),
         }
 

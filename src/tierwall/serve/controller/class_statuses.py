@@ -1,7 +1,7 @@
 """The status of a GatewayClass of ours: whether it is accepted, and what Gateways of it can do (Gateway API).
 
 `SupportedVersion` says whether the Gateway API in the cluster is of a release that Tierwall was written for.
-`SUPPORTED_FEATURES` has only what tests with a real Envoy hold (docs/controller.md#gateways-and-routes).
+`SUPPORTED_FEATURES` has what the suite of the Gateway API confirms (docs/controller.md#gateways-and-routes).
 """
 
 from __future__ import annotations

@@ -310,6 +310,10 @@ def test_an_assumption_about_objects_narrows_what_may_come() -> None:
         prove(**claim, assume={"objects": "object."})
 
 
+# Namespaces that exist in the test below.
+INSIDE = "request.namespace.matches('^ns-[12]?[0-9]$')"
+
+
 def test_namespaces_that_exist_have_just_their_labels() -> None:
     namespaces = [
         manifest("Namespace", f"ns-{number}", metadata={"labels": {"env": environment, "other": str(number)}})
@@ -332,6 +336,14 @@ def test_namespaces_that_exist_have_just_their_labels() -> None:
     through = marked.replace("labels.env ==", "labels.exists(k, k == 'other') && 'prod' ==")
     text = "\n---\n".join([through, yaml.safe_dump(namespaces[1])])
     assert prove(text, api=region | {"namespace": "ns-1"}, **claim).proof == "Refuted"
+    text = "\n---\n".join([through.replace("'other'", "'another'"), *map(yaml.safe_dump, namespaces)])
+    assert prove(text, api=region | {"namespace": {"prefix": "ns-1"}, "where": INSIDE}, **claim).proof == "Proved"
+    result = prove(text, api=region, **claim)
+    assert result.counterexample is not None
+    assert result.counterexample.question.to_dict()["namespaceObject"]["metadata"]["labels"].keys() == {
+        "another",
+        "kubernetes.io/metadata.name",
+    }
 
 
 def test_an_unknown_construct_and_an_open_request_are_named() -> None:

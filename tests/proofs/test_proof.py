@@ -61,10 +61,10 @@ def test_a_set_that_leaves_nothing_out_is_everything() -> None:
     ("written", "message"),
     [
         ({"not": "a"}, "expected a list as `not` in `user`, found the string `a`"),
-        ({"prefx": "a"}, "found `{'prefx': 'a'}` (did you mean `prefix`?)"),
+        ({"prefx": "a"}, 'found `{"prefx": "a"}` (did you mean `prefix`?)'),
         ({"prefix": "a", "suffix": "b"}, "expected a value, a list, or a map with one of"),
         ({"matches": "("}, "`(` is not a regular expression of RE2: "),
-        ([True], "expected strings in `user`, found `True`"),
+        ([True], "expected strings in `user`, found `true`"),
         (None, "expected strings in `user`, found nothing"),
     ],
 )
@@ -103,7 +103,7 @@ def test_everything_wrong_with_a_proof_is_said_at_once() -> None:
     ) == [
         "expected `match` with a label selector in `assume.namespaces`",
         "expected an address or a CIDR as `podAddresses`, found the string `10.0.0.0/33`",
-        "expected files or {cluster: true} as `against`, found `{'clster': True}` (did you mean `cluster`?)",
+        'expected files or {cluster: true} as `against`, found `{"clster": true}` (did you mean `cluster`?)',
         "expected one of network, tool, api as `planes`, found the string `netwrk` (did you mean `network`?)",
         "expected true or false as `existingOnly`, found the string `yes`",
         "unknown key `objets` in `assume` (did you mean `objects`?)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from tierwall.proofs.value_set import ANYTHING, SetForm, ValueSet, pattern_probl
 
 Locate = Callable[[Path], Position | None]
 
+MAX_SHOWN = 100
 _FORMS = tuple(str(form) for form in SetForm if form is not SetForm.IN)
 _NO_KEYS: Mapping[str, Any] = {}
 
@@ -129,4 +131,7 @@ def shown(value: object) -> str:
         return "nothing"
     if isinstance(value, str):
         return f"the string `{value}`"
+    if isinstance(value, bool | list | tuple | Mapping):
+        text = json.dumps(value, ensure_ascii=False, default=str)
+        return f"`{text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + '…'}`"
     return f"`{value}`"

@@ -95,7 +95,7 @@ def _search(
     question = [*wanted, *(-literal for literal, _ in undecided)]
     possible = solver.possible(question, budget)
     if possible:
-        solver.smallest(question, [*request.webhook_preferences(), *values.preferences()])
+        solver.smallest(question, [*request.preferences(), *values.preferences()])
         return Candidate((), request.question(values, solver))
     if possible is None:
         return Unsolved(f"the limit of `proofEffort: {effort:g}`")

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from msgspec import structs
+
 from tierwall.api.algebra.request import CONNECT_RESOURCES, CONNECT_VERBS, OPERATIONS
 from tierwall.api.authorizers.expression import ENVIRONMENT
 from tierwall.api.model import AuthorizerConfig
@@ -62,12 +64,29 @@ _METADATA = Shape(
     (ValueKind.MAP,), fields={"name": STRING, "namespace": STRING, "labels": _STRING_MAP, "annotations": _STRING_MAP}
 )
 _OBJECT = Shape((ValueKind.NULL, ValueKind.MAP), fields={"metadata": _METADATA, "apiVersion": STRING, "kind": STRING})
+# A namespace that exists has a name and labels that an API server accepts.
+_WORD = "[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
+_NAME_LABEL = "kubernetes.io/metadata.name"
+_LABELS = Shape(
+    (ValueKind.MAP,),
+    inner=Shape((ValueKind.STRING,), pattern=f"({_WORD})?"),
+    keys=Shape((ValueKind.STRING,), pattern=f"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?{_WORD}"),
+)
+_NAMESPACE_METADATA = structs.replace(
+    _METADATA,
+    fields={
+        **_METADATA.fields,
+        "name": Shape((ValueKind.STRING,), pattern="[a-z0-9]([a-z0-9-]*[a-z0-9])?"),
+        "labels": _LABELS,
+    },
+)
+_NAMESPACE = structs.replace(_OBJECT, fields={**_OBJECT.fields, "metadata": _NAMESPACE_METADATA})
 _SHAPES = {
     "object": _OBJECT,
     "oldObject": _OBJECT,
     "options": Shape((ValueKind.NULL, ValueKind.MAP)),
     "operation": Shape((ValueKind.NULL, ValueKind.STRING)),
-    "namespaceObject": _OBJECT,
+    "namespaceObject": _NAMESPACE,
 }
 # The attributes of questions, and where expressions find them.
 _ATTRIBUTES = {"verb": "verb", "group": "apiGroup", "version": "apiVersion"}
@@ -89,7 +108,7 @@ class UnknownRequest:
         self.data = {name: world.unknown(name, shape) for name, shape in _SHAPES.items()}
         # The labels of the namespaces that exist.
         self._declared = {
-            resource.name: {**resource.labels, "kubernetes.io/metadata.name": resource.name}
+            resource.name: {**resource.labels, _NAME_LABEL: resource.name}
             for snapshot in snapshots
             for resource in snapshot.of_kind("", "Namespace")
         }
@@ -124,9 +143,10 @@ class UnknownRequest:
         self._webhooks[member.name] = member.failure_policy
         return self.free_answer(f"webhook {member.name}")
 
-    def webhook_preferences(self) -> list[int]:
-        """Return literals that prefer what webhooks answer when nobody reaches them."""
-        return [literal for name, policy in self._webhooks.items() for literal in self._answers(name, policy)]
+    def preferences(self) -> list[int]:
+        """Return literals of what readers expect: no connect request, and webhooks that nobody reaches."""
+        answers = (literal for name, policy in self._webhooks.items() for literal in self._answers(name, policy))
+        return [-self.is_connect, *answers]
 
     def _answers(self, name: str, verdict: Verdict) -> tuple[int, int]:
         allows, denies = self._free[f"webhook {name}"]
@@ -202,24 +222,27 @@ class UnknownRequest:
         self.circuit.require(-is_map, name.present)
         self.circuit.require(-is_map, self.comparing.equal(name.value, self.field("namespace")))
         labels = _present(metadata, "labels")
-        for known, label_map in sorted(self._declared.items()):
-            same = self.circuit.all_of((labels.present, self._are(labels.value, label_map)))
-            self.circuit.require(-is_map, -self.equals("namespace", known), same)
+        if labels.value.is_whole:
+            # What looks through all labels sees those that no expression names, too.
+            for key in sorted({_NAME_LABEL, *(key for declared in self._declared.values() for key in declared)}):
+                _present(labels.value, key)
+        self.circuit.require(-is_map, labels.present)
+        if _NAME_LABEL in labels.value.fields:
+            label = labels.value.fields[_NAME_LABEL]
+            self.circuit.require(-is_map, label.present)
+            self.circuit.require(-is_map, self.comparing.equal(label.value, self.field("namespace")))
+        for known, declared in sorted(self._declared.items()):
+            self.circuit.require(-is_map, -self.equals("namespace", known), self._are(labels.value, declared))
 
     def _are(self, labels: Unknown, declared: dict[str, str]) -> int:
-        """Return whether labels are those declared, as far as the question can tell.
-
-        Labels that no expression names matter only where one looks at all of them. To compare those costs an element
-        for each label of each namespace.
-        """
-        if labels.is_whole:
-            return self.comparing.equal(labels, Constant(declared))
-        return self.circuit.all_of(
+        """Return whether labels are those declared, as far as the question can tell."""
+        same = [
             self.circuit.all_of((label.present, self.comparing.equal(label.value, Constant(declared[key]))))
             if key in declared
             else -label.present
             for key, label in sorted(labels.fields.items())
-        )
+        ]
+        return self.circuit.all_of([*same, *(-extra.present for extra in labels.extras)])
 
     def question(self, values: Values, model: CircuitSolver) -> ApiQuestion:
         """Return the question that a model stands for."""
@@ -233,8 +256,10 @@ class UnknownRequest:
         data: dict[str, Any] = {}
         if model.is_true(self.carries_data):
             data = {_QUESTION.get(name, name): values.value(unknown, model) for name, unknown in self.data.items()}
-            if data["namespace_object"] is not None and request["namespace"] in self._declared:
-                data["namespace_object"]["metadata"]["labels"] = self._declared[request["namespace"]]
+            if data["namespace_object"] is not None:
+                namespace, metadata = request["namespace"], data["namespace_object"]["metadata"]
+                named = metadata.get("labels", {}) | {_NAME_LABEL: namespace}
+                metadata["labels"] = self._declared.get(namespace, named)
         webhooks: dict[str, str] = {}
         for name, policy in self._webhooks.items():
             allows, denies = map(model.is_true, self._free[f"webhook {name}"])

@@ -456,3 +456,75 @@ def test_everything_wrong_with_a_region_is_said() -> None:
         "expected one of Allow",
         "unknown key `usr` in `api`",
     ]
+
+
+WIDGETS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "widgets.example.io"},
+    "spec": {
+        "group": "example.io",
+        "scope": "Namespaced",
+        "names": {"kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList"},
+        "versions": [{"name": "v1", "served": True, "storage": True, "schema": {}}],
+    },
+}
+WIDGETS["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = {  # type: ignore[index]
+    "type": "object",
+    "required": ["spec"],
+    "properties": {
+        "spec": {
+            "type": "object",
+            "required": ["size", "mode"],
+            "properties": {
+                "size": {"type": "integer"},
+                "mode": {"type": "string", "enum": ["a", "b"]},
+                "note": {"type": "string", "nullable": True},
+                "port": {"x-kubernetes-int-or-string": True},
+                "parts": {
+                    "type": "array",
+                    "items": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}},
+                },
+                "tags": {"type": "object", "additionalProperties": {"type": "string"}},
+                "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+            },
+        }
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("condition", "can_be_true", "can_be_otherwise"),
+    [
+        ("object.spec.size > 2 && object.spec.size < 3", False, True),
+        ("has(object.spec.mode) && object.spec.mode in ['a', 'b']", True, False),
+        ("object.spec.mode == 'c'", False, True),
+        ("object.spec.note == null", True, True),
+        ("has(object.spec.size) && object.spec.size == null", False, True),
+        ("object.spec.port == 1", True, True),
+        ("has(object.spec.port) && object.spec.port == true", False, True),
+        ("has(object.spec.other)", False, True),
+        ("has(object.spec.free.other)", True, True),
+        ("has(object.spec.parts) && object.spec.parts.exists(p, !has(p.name))", False, True),
+        ("object.spec.tags.x == 'y'", True, True),
+        ("object.spec.tags.x == 1", False, True),
+        ("object.kind == 'Widget' && object.apiVersion == 'example.io/v1'", True, False),
+    ],
+)
+def test_objects_of_a_known_kind_have_the_shape_of_its_schema(
+    condition: str, can_be_true: bool, can_be_otherwise: bool
+) -> None:
+    about = "request.apiGroup == 'example.io' && request.resource == 'widgets' && request.verb == 'create'"
+    spec = {"effect": "Allow", "expression": f"{about} && {condition}"}
+    policy = yaml.safe_dump(manifest("ClusterAuthorizationPolicy", "p", spec=spec))
+    text = "\n---\n".join([policy, yaml.safe_dump(WIDGETS)])
+    region = {"group": "example.io", "resource": "widgets", "verb": "create", "subresource": ""}
+    for claim, expected in (("never", can_be_true), ("always", can_be_otherwise)):
+        result = prove(text, api=region, **{claim: "Allow"})
+        assert result.proof == ("Refuted" if expected else "Proved"), (claim, result.sentence)
+        if result.counterexample is not None:
+            widget = result.counterexample.question.to_dict()["object"]
+            assert {"size", "mode"} <= widget["spec"].keys()
+    # Nobody knows the shape of other resources.
+    other = prove(text.replace("'widgets'", "'gadgets'"), api=region | {"resource": "gadgets"}, always="Allow")
+    assert other.proof == "Refuted"

@@ -132,6 +132,8 @@ class Unknown:
         self._expanded: set[ValueKind] = set()
         # How many elements this one list was asked for.
         self.asked: dict[ValueKind, int] = {}
+        # Literals under which a number is an integer.
+        self.whole_if: list[int] = []
 
     def is_kind(self, kind: ValueKind) -> int:
         """Return the literal that says whether it is of a kind."""

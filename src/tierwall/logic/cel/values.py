@@ -144,6 +144,10 @@ class Values:
             for test, literal in _tests(unknown, kind).items():
                 for region, place in self._places[kind, unknown.number]:
                     circuit.require(-region, literal if place.passes[test] else -literal)
+            for literal in unknown.whole_if if kind is ValueKind.NUMBER else ():
+                for region, place in self._places[kind, unknown.number]:
+                    if not any(isinstance(member, int) or member.is_integer() for member in place.members):
+                        circuit.require(-literal, -region)
         self._transitive(kind, group)
         if len(group) == 1:
             return

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from msgspec import structs
-
 from tierwall.api.algebra.request import CONNECT_RESOURCES, CONNECT_VERBS, OPERATIONS
 from tierwall.api.authorizers.expression import ENVIRONMENT
 from tierwall.api.model import AuthorizerConfig
@@ -20,74 +18,16 @@ from tierwall.cel.syntax import ast
 from tierwall.core.verdict import Verdict
 from tierwall.logic.cel.encoder import Encoder, Rails
 from tierwall.logic.cel.terms import MISSING, Constant, Leaf, LeafComparison
-from tierwall.logic.cel.unknown import STRING, STRINGS, Element, Shape, Unknown, UnknownWorld, ValueKind
+from tierwall.logic.cel.unknown import STRING, Element, Unknown, UnknownWorld, ValueKind
 from tierwall.logic.cel.values import Values
 from tierwall.logic.circuit import FALSE
 from tierwall.logic.solver import CircuitSolver
+from tierwall.proofs.api.object_shape import SUBRESOURCES, KnownKind, ShapeWriter, completed, known_kinds
 from tierwall.proofs.api.region import ApiRegion
+from tierwall.proofs.api.request_shape import DATA, NAME_LABEL, REQUEST, SELECTORS
 from tierwall.proofs.tested_set import in_set
 from tierwall.resources.snapshot import Snapshot
 
-_REQUIREMENT = Shape(
-    (ValueKind.MAP,),
-    fields={"key": STRING, "operator": STRING, "values": STRINGS},
-    is_closed=True,
-    required=frozenset(("key", "operator", "values")),
-)
-_SELECTOR = Shape((ValueKind.LIST,), inner=_REQUIREMENT)
-_USER = Shape(
-    (ValueKind.MAP,),
-    fields={
-        "username": STRING,
-        "groups": STRINGS,
-        "uid": STRING,
-        "extra": Shape((ValueKind.MAP,), inner=STRINGS),
-    },
-    is_closed=True,
-    required=frozenset(("username", "groups", "uid", "extra")),
-)
-_SELECTORS = ("labelSelector", "fieldSelector")
-_NAMES = ("verb", "apiGroup", "apiVersion", "resource", "subresource", "namespace", "name", "path")
-_REQUEST = Shape(
-    (ValueKind.MAP,),
-    fields={
-        **dict.fromkeys(_NAMES, STRING),
-        "userInfo": _USER,
-        "labelSelector": _SELECTOR,
-        "fieldSelector": _SELECTOR,
-    },
-    is_closed=True,
-    required=frozenset((*_NAMES, "userInfo")),
-)
-_STRING_MAP = Shape((ValueKind.MAP,), inner=STRING)
-_METADATA = Shape(
-    (ValueKind.MAP,), fields={"name": STRING, "namespace": STRING, "labels": _STRING_MAP, "annotations": _STRING_MAP}
-)
-_OBJECT = Shape((ValueKind.NULL, ValueKind.MAP), fields={"metadata": _METADATA, "apiVersion": STRING, "kind": STRING})
-# A namespace that exists has a name and labels that an API server accepts.
-_WORD = "[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
-_NAME_LABEL = "kubernetes.io/metadata.name"
-_LABELS = Shape(
-    (ValueKind.MAP,),
-    inner=Shape((ValueKind.STRING,), pattern=f"({_WORD})?"),
-    keys=Shape((ValueKind.STRING,), pattern=f"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?{_WORD}"),
-)
-_NAMESPACE_METADATA = structs.replace(
-    _METADATA,
-    fields={
-        **_METADATA.fields,
-        "name": Shape((ValueKind.STRING,), pattern="[a-z0-9]([a-z0-9-]*[a-z0-9])?"),
-        "labels": _LABELS,
-    },
-)
-_NAMESPACE = structs.replace(_OBJECT, fields={**_OBJECT.fields, "metadata": _NAMESPACE_METADATA})
-_SHAPES = {
-    "object": _OBJECT,
-    "oldObject": _OBJECT,
-    "options": Shape((ValueKind.NULL, ValueKind.MAP)),
-    "operation": Shape((ValueKind.NULL, ValueKind.STRING)),
-    "namespaceObject": _NAMESPACE,
-}
 # The attributes of questions, and where expressions find them.
 _ATTRIBUTES = {"verb": "verb", "group": "apiGroup", "version": "apiVersion"}
 # Requests that impersonate somebody are not part of proofs: no other has one.
@@ -102,16 +42,18 @@ class UnknownRequest:
         self.world = world
         self.circuit = world.circuit
         self.comparing = LeafComparison(world)
-        self.request = world.unknown("request", _REQUEST)
+        self.request = world.unknown("request", REQUEST)
         # The name in the URL: `request.name` is another one where only the object has a name.
         self.name = world.unknown("name", STRING)
-        self.data = {name: world.unknown(name, shape) for name, shape in _SHAPES.items()}
+        self.data = {name: world.unknown(name, shape) for name, shape in DATA.items()}
         # The labels of the namespaces that exist.
         self._declared = {
-            resource.name: {**resource.labels, _NAME_LABEL: resource.name}
+            resource.name: {**resource.labels, NAME_LABEL: resource.name}
             for snapshot in snapshots
             for resource in snapshot.of_kind("", "Namespace")
         }
+        self._snapshots = snapshots
+        self._kinds: list[KnownKind] = []
         self._mentioned: set[str] = set()
         # Answers that nobody knows, and the failure policies of webhooks.
         self._free: dict[str, tuple[int, int]] = {}
@@ -125,7 +67,7 @@ class UnknownRequest:
         writes = self.one_of("verb", OPERATIONS)
         self.carries_data = self.circuit.all_of((-self.is_about_path, self.circuit.any_of((writes, self.is_connect))))
         self._require_what_holds()
-        selectors = (_present(self.request, selector).present for selector in _SELECTORS)
+        selectors = (_present(self.request, selector).present for selector in SELECTORS)
         self.selects_objects = self.circuit.any_of(selectors)
         # No single object tells whether conditions hold: requests carry no object, or select many.
         deletes_many = self.circuit.all_of((self.equals("verb", "deletecollection"), self.selects_objects))
@@ -178,7 +120,7 @@ class UnknownRequest:
         names = set(_names(expression))
         self._mentioned |= names
         carried = self._with_data.rails(expression)
-        if names.isdisjoint((*_SHAPES, _IMPERSONATED)):
+        if names.isdisjoint((*DATA, _IMPERSONATED)):
             return carried
         bare = self._without_data.rails(expression)
         choose, has_data = self.circuit.choose, -self.is_left_open
@@ -212,7 +154,8 @@ class UnknownRequest:
         return literals if region.where is None else [*literals, self.where(region.where)]
 
     def finish(self) -> None:
-        """Require what holds for namespaces, if an expression reads them."""
+        """Require what holds for objects and namespaces, as far as expressions read them."""
+        self._require_shapes()
         if "namespaceObject" not in self._mentioned:
             return
         namespace = self.data["namespaceObject"]
@@ -224,15 +167,45 @@ class UnknownRequest:
         labels = _present(metadata, "labels")
         if labels.value.is_whole:
             # What looks through all labels sees those that no expression names, too.
-            for key in sorted({_NAME_LABEL, *(key for declared in self._declared.values() for key in declared)}):
+            for key in sorted({NAME_LABEL, *(key for declared in self._declared.values() for key in declared)}):
                 _present(labels.value, key)
         self.circuit.require(-is_map, labels.present)
-        if _NAME_LABEL in labels.value.fields:
-            label = labels.value.fields[_NAME_LABEL]
+        if NAME_LABEL in labels.value.fields:
+            label = labels.value.fields[NAME_LABEL]
             self.circuit.require(-is_map, label.present)
             self.circuit.require(-is_map, self.comparing.equal(label.value, self.field("namespace")))
         for known, declared in sorted(self._declared.items()):
             self.circuit.require(-is_map, -self.equals("namespace", known), self._are(labels.value, declared))
+
+    def _require_shapes(self) -> None:
+        """Objects of a kind that is known have the shape of its schema."""
+        data = [self.data[name] for name in ("object", "oldObject") if name in self._mentioned]
+        if not data:
+            return
+        self._kinds = known_kinds(self._snapshots, self.field("apiGroup"), self.field("resource"))
+        for known in self._kinds:
+            is_about = self.circuit.all_of(
+                (
+                    self.equals("apiGroup", known.group),
+                    self.equals("resource", known.plural),
+                    self.one_of("subresource", SUBRESOURCES),
+                )
+            )
+            stored = known.version("")
+            others = [kind for kind in known.versions if kind is not stored]
+            of_others = [self.equals("apiVersion", kind.version) for kind in others]
+            for kind, literal in zip((stored, *others), (-self.circuit.any_of(of_others), *of_others), strict=True):
+                writer = ShapeWriter(self.comparing, self.circuit.all_of((is_about, literal)))
+                for unknown in data:
+                    writer.object(unknown, kind)
+
+    def _completed(self, value: Any, request: dict[str, Any]) -> Any:
+        """Return an object with what its schema requires beside what was asked."""
+        key = request["apiGroup"], request["resource"]
+        known = next((known for known in self._kinds if (known.group, known.plural) == key), None)
+        if known is None or request["subresource"] not in SUBRESOURCES:
+            return value
+        return completed(value, known.version(request["apiVersion"]).schema)
 
     def _are(self, labels: Unknown, declared: dict[str, str]) -> int:
         """Return whether labels are those declared, as far as the question can tell."""
@@ -256,9 +229,10 @@ class UnknownRequest:
         data: dict[str, Any] = {}
         if model.is_true(self.carries_data):
             data = {_QUESTION.get(name, name): values.value(unknown, model) for name, unknown in self.data.items()}
+            data |= {name: self._completed(data[name], request) for name in ("object", "old_object")}
             if data["namespace_object"] is not None:
                 namespace, metadata = request["namespace"], data["namespace_object"]["metadata"]
-                named = metadata.get("labels", {}) | {_NAME_LABEL: namespace}
+                named = metadata.get("labels", {}) | {NAME_LABEL: namespace}
                 metadata["labels"] = self._declared.get(namespace, named)
         webhooks: dict[str, str] = {}
         for name, policy in self._webhooks.items():
@@ -310,7 +284,7 @@ class UnknownRequest:
         conditions = self.field("extra").field("k8s.io/impersonation-conditions")
         if conditions is not None:
             require(-conditions.present)
-        for selector in _SELECTORS:
+        for selector in SELECTORS:
             element = _present(self.request, selector)
             require(-element.present, self.one_of("verb", ("list", "watch", "deletecollection")))
         self._require_name()

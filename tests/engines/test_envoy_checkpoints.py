@@ -22,6 +22,7 @@ from tests.labs.envoy_passed import Passed, denies_unknown, passed
 from tests.randomness import examples
 from tests.worlds.tool_objects import manifest
 from tierwall.engines.envoy.config.compile import CompileState, XdsResources, canonicalized, compile
+from tierwall.engines.envoy.config.names import FACTS, PATH
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.resources.load import load, load_objects
 from tierwall.resources.resource import Resource
@@ -78,13 +79,17 @@ def route(name: str, *backends: str) -> Object:
 
 
 def text(name: str, target: str, tools: tuple[str, ...], kind: str) -> Object:
-    """Return a policy that is plain, reads an argument, or asks an authorizer."""
+    """Return a policy that is plain, reads an argument or the path, or asks an authorizer."""
     if kind == "asks":
         auth = {"protocol": "HTTP", "http": {"path": f"/{tools[0]}"}, "backendRef": {"name": "asked", "port": 9000}}
         manifest = policy(name, "one", [calls(*tools)], action="ExternalAuth", externalAuth=auth)
     elif kind == "reads":
         expression = f"request.mcp.arguments.{tools[0]} == '{tools[-1]}'"
         manifest = policy(name, "one", [{"authorization": {"type": "CEL", "cel": {"expression": expression}}}])
+    elif kind == "paths":
+        rule = calls(*tools)
+        rule["authorization"]["paths"] = [{"type": "Exact", "value": f"/{tools[0]}"}]
+        manifest = policy(name, "one", [rule])
     else:
         manifest = policy(name, "one", [calls(*tools)])
     on_gateway = {"group": GATEWAY_API, "kind": "Gateway", "name": "gate"}
@@ -100,7 +105,7 @@ POLICIES = st.builds(
     st.sampled_from(["p", "q", "r"]),
     st.sampled_from(["gate", "one", "two"]),
     TOOLS,
-    st.sampled_from(["plain", "plain", "plain", "reads", "asks"]),
+    st.sampled_from(["plain", "plain", "plain", "reads", "paths", "asks"]),
 )
 # A step: policies to put, names to drop, and sometimes another path of a backend.
 STEPS = st.lists(
@@ -427,3 +432,21 @@ def test_authorizer_and_arguments_change_together_with_the_policy(kind: str) -> 
     assert before.routes != after.routes
     old_routes = passed(before.routes, after.extension_configs)
     assert {name: route.content for name, route in old_routes.items()} == contents(before)
+
+
+def test_a_first_rule_about_paths_changes_routes_together_with_the_policy() -> None:
+    plane = ControlPlane()
+    before = plane.compile_objects(text("p", "one", ("a",), "plain"))
+    after = plane.compile_objects(text("p", "one", ("a",), "paths"))
+    old_routes = passed(before.routes, after.extension_configs)
+    assert {name: route.content for name, route in old_routes.items()} == contents(before)
+    # Plain HTTP always has its path, because streams are recognised by it.
+    for resources, kinds in ((before, {"http"}), (after, {"http", "mcp", "rpc"})):
+        having_path = {
+            route.name.rpartition("/")[2]
+            for configuration in resources.routes.values()
+            for host in configuration.virtual_hosts
+            for route in host.routes
+            if FACTS in route.typed_per_filter_config and PATH.encode() in route.typed_per_filter_config[FACTS].value
+        }
+        assert having_path == kinds

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.randomness import examples
 from tests.worlds import tool_worlds
-from tierwall.engines.envoy.control.caller_view import CallerView
+from tierwall.engines.envoy.control.caller_view import CallerView, DecidedNames
 from tierwall.engines.envoy.control.lists import LISTS, ListFilter, Shown
 from tierwall.tool.ways import find_way
 
@@ -166,9 +166,10 @@ def test_names_decided_at_once_are_decided_as_one_by_one(seed: int) -> None:
     snapshot = tool_worlds.snapshot(world.objects)
     asked = world.question()
     way = find_way(snapshot, asked["gateway"], asked.get("listener"), asked["backend"], [])
-    for caller in (None, *tool_worlds.CALLERS) if way is not None else ():
+    decided: DecidedNames = {}
+    for caller in 2 * (None, *tool_worlds.CALLERS) if way is not None else ():
         assert way is not None
-        view = CallerView(way, caller if isinstance(caller, str) else None)
+        view = CallerView(way, caller if isinstance(caller, str) else None, decided)
         for method in ("tools/call", "prompts/get", "resources/read"):
             is_shown = view.shown(method)
             for name in (*tool_worlds.TOOLS, *tool_worlds.URIS, "other"):

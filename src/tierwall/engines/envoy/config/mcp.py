@@ -159,7 +159,10 @@ def accepts_filter() -> Any:
 
 
 def facts_filter() -> Any:
-    """Return the filter that copies facts to Tierwall's own headers; what a client sent there is removed already."""
+    """Return the filter that copies facts to Tierwall's own headers; what a client sent there is removed already.
+
+    Each header costs every request some time. So routes add what few of them need (`facts`).
+    """
     out = header_mutation_pb2.HeaderMutation()
     for name, value in (
         # The URI SANs of the client certificate; a SPIFFE certificate has exactly one.
@@ -167,7 +170,6 @@ def facts_filter() -> Any:
         (METHOD, f"%DYNAMIC_METADATA({MCP}:method)%"),
         (NAME, f"%DYNAMIC_METADATA({MCP}:params:name)%"),
         (URI, f"%DYNAMIC_METADATA({MCP}:params:uri)%"),
-        (PATH, "%PATH(NQ:PATH)%"),
     ):
         out.mutations.request_mutations.append(_set(name, value))
     return packed(out)
@@ -181,8 +183,9 @@ def _set(name: str, value: str) -> Any:
 
 
 @lru_cache(100_000)
-def facts(headers: tuple[tuple[str, str], ...] = ()) -> Any:
-    """Return a route's settings: copy the facts, and set these headers."""
+def facts(headers: tuple[tuple[str, str], ...] = (), with_path: bool = False) -> Any:
+    """Return a route's settings: copy the facts, and the path if it is needed, and set these headers."""
     out = header_mutation_pb2.HeaderMutationPerRoute()
-    out.mutations.request_mutations.extend(_set(name, value) for name, value in headers)
+    path = ((PATH, "%PATH(NQ:PATH)%"),) if with_path else ()
+    out.mutations.request_mutations.extend(_set(name, value) for name, value in (*headers, *path))
     return packed(out)

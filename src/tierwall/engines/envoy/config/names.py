@@ -67,7 +67,7 @@ CHECKPOINT: Final = {"gateway": "x-tierwall-gateway", "backend": "x-tierwall-bac
 SLOTS_PER_LEVEL: Final = 5
 # Shards of each slot, by level: there are few Gateways and many backends. A filter costs each request some time even
 # when it is off, so there are only a few. `bench envoy` and `bench envoy_change` show both sides.
-SHARDS: Final = {"gateway": 2, "backend": 8}
+SHARDS: Final = {"gateway": 1, "backend": 4}
 # Counts the changes of the filters of gateway settings.
 SETTINGS_LAYOUT: Final = 3
 

@@ -63,7 +63,8 @@ class Protection(Struct, frozen=True):
         headers = {CHECKPOINT[checkpoint.level]: checkpoint.header(plain) for checkpoint in self.checkpoints}
         # INVARIANT: a policy filter is only on where the facts filter is on. Otherwise a client could send the headers
         # that choose the checkpoint.
-        out = {FACTS: mcp.facts((*headers.items(), *restored))}
+        reads_path = plain or any(policy.reads_path for policy in self._policies)
+        out = {FACTS: mcp.facts((*headers.items(), *restored), reads_path)}
         for checkpoint in self.checkpoints:
             out |= checkpoint.settings()
         return out

@@ -70,7 +70,8 @@ class MatcherTrees(Struct, frozen=True, eq=False):
 class CompiledPolicy(Struct, frozen=True, eq=False):
     """A policy compiled for one backend: trees, authorizer settings, the tool arguments that it reads, and problems.
 
-    MCP messages and plain HTTP have separate trees, because routes already tell the two apart.
+    `reads_path` says whether it reads the path of MCP messages; that of plain HTTP is always there. MCP messages and
+    plain HTTP have separate trees, because routes already tell the two apart.
     """
 
     policy: Identity
@@ -78,6 +79,7 @@ class CompiledPolicy(Struct, frozen=True, eq=False):
     plain: MatcherTrees
     authorizer: Any | None = None
     arguments: frozenset[tuple[str, ...]] = frozenset()
+    reads_path: bool = False
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
@@ -109,6 +111,7 @@ def compile_policy(
         plain,
         authorizer,
         frozenset(translator.arguments),
+        any(rule.http.paths for rule in (*policy.allows.all, *policy.asks.all)),
         tuple(translator.diagnostics),
     )
 

@@ -12,6 +12,7 @@ from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import Verdict
 from tierwall.engines.envoy.config.clause_scope import clause_scope
+from tierwall.resources.once import per_snapshot
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.decide import decide
 from tierwall.tool.possible import name_grants, possible
@@ -19,12 +20,18 @@ from tierwall.tool.protocol import BY_URI
 from tierwall.tool.request import ToolRequest, tool_request
 from tierwall.tool.ways import GuardedWay, find_way
 
+# What expressions say about names, by way, caller and method: clients ask for the same lists again and again.
+DecidedNames = dict[tuple[GuardedWay, str | None, str, str], bool]
+# The most names to remember, and the longest one, in characters.
+MOST_NAMES, LONGEST_NAME = 100_000, 200
+
 
 class CallerView(Struct, frozen=True, eq=False):
     """The permissions of a caller on a way, by one state of the policies."""
 
     way: GuardedWay
     caller: str | None
+    decided: DecidedNames
 
     @property
     def port(self) -> int:
@@ -39,10 +46,21 @@ class CallerView(Struct, frozen=True, eq=False):
         def is_shown(name: str) -> bool:
             for grant in partial:
                 if name not in grant.names:
-                    return grant.has_expressions and self.may(method, name)
+                    return grant.has_expressions and self._may(method, name)
             return True
 
         return is_shown
+
+    def _may(self, method: str, name: str) -> bool:
+        key = self.way, self.caller, method, name
+        known = self.decided.get(key)
+        if known is None:
+            known = self.may(method, name)
+            if len(self.decided) >= MOST_NAMES:
+                self.decided.clear()
+            if len(name) <= LONGEST_NAME:
+                self.decided[key] = known
+        return known
 
     def may(self, method: str, name: str) -> bool:
         """Whether some request of this method with this name may pass."""
@@ -88,4 +106,9 @@ def view_of(snapshot: Snapshot, place: Mapping[str, Any], caller: str | None) ->
     """Return the view of a caller at a place; None if there is no such place."""
     problems: list[Diagnostic] = []
     way = find_way(snapshot, place.get("gateway"), place.get("listener"), place.get("backend"), problems)
-    return None if way is None or problems else CallerView(way, caller)
+    return None if way is None or problems else CallerView(way, caller, _decided_names(snapshot))
+
+
+@per_snapshot
+def _decided_names(snapshot: Snapshot) -> DecidedNames:
+    return {}

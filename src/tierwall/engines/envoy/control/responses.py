@@ -207,7 +207,7 @@ class WatchedRequest:
         self._list = method if method in LISTS and LISTENS not in headers else None
         view = self._view()
         # A list may come in answer to a GET of the endpoint: it resumes the stream of an earlier request.
-        at_endpoint = view is not None and headers.get(PATH) == view.way.backend.path
+        at_endpoint = view is not None and headers.get(":path", "").partition("?")[0] == view.way.backend.path
         self._cuts = cuts_lists and (self._list is not None or at_endpoint)
         self._filter: ListFilter | None = None
         # What the caller could use when the stream opened or last said so, and whether it has said what came since.

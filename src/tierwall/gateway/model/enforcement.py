@@ -51,7 +51,9 @@ _NO_EXPRESSION = "Envoy does not evaluate expressions here"
 # By field, by a part of a field (`traffic.retry.condition`), or by a value of a part (`….mode=Optional`).
 ENFORCEMENT: Mapping[str, FieldRule] = {
     "frontend.tcp": _ENFORCED,
-    "frontend.networkAuthorization": _not("Envoy's expressions have no address without its port", restricts=True),
+    "frontend.networkAuthorization": _limited(
+        "expressions may use `source.address` and `source.rawAddress`, as in `traffic.authorization`", restricts=True
+    ),
     "frontend.tls": _limited("among the cipher suites of TLS 1.3, Envoy chooses by itself", restricts=True),
     "frontend.http": _limited(
         "the number and size of headers and the idle time are limited for HTTP/1 and HTTP/2 alike", restricts=True
@@ -118,7 +120,8 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     "traffic.delay": _limited("only durations such as `2s`, no expressions"),
     "traffic.authorization": _limited(
         "expressions may use `request.method`, `path`, `pathAndQuery`, `host`, `scheme`, `headers`, `jwt` and"
-        " `basicAuth.username`, and what [Envoy evaluates](tool.md#expressions)",
+        " `basicAuth.username`, and what [Envoy evaluates](tool.md#expressions); `source.address` only in"
+        " `cidr('10.0.0.0/8').containsIP(source.address)`, compared with an address, in a list, or by `startsWith`",
         restricts=True,
     ),
     "traffic.jwtAuthentication": _ENFORCED._replace(restricts=True),

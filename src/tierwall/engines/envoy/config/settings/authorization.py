@@ -11,14 +11,14 @@ from typing import Any
 
 from envoy.config.rbac.v3 import rbac_pb2
 from envoy.extensions.filters.http.rbac.v3 import rbac_pb2 as rbac_filter_pb2
-from xds.type.matcher.v3 import matcher_pb2
 
-from tierwall.engines.envoy.config.cel_message import parsed_expression
-from tierwall.engines.envoy.config.matchers import OnMatch, Predicate, cel_predicate, first_of, matcher
+from tierwall.engines.envoy.config.matchers import OnMatch, Predicate, first_of, matcher
 from tierwall.engines.envoy.config.names import reported
 from tierwall.engines.envoy.config.rbac import action
-from tierwall.engines.envoy.config.settings.expressions import is_valid, translated_setting
+from tierwall.engines.envoy.config.settings.conditions import setting_condition
+from tierwall.engines.envoy.config.settings.expressions import is_valid
 from tierwall.engines.envoy.config.settings.filters import authorization_filter
+from tierwall.engines.envoy.config.settings.predicates import condition_predicate, negated
 from tierwall.engines.envoy.config.settings.traffic import RouteChange, turned_on
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.gateway.model.fields import Phase
@@ -37,7 +37,7 @@ def authorization(values: Sequence[Mapping[str, Any]], sources: Sequence[str], p
 
 
 def _predicate(text: str, *path: str | int) -> Predicate:
-    return cel_predicate(parsed_expression(translated_setting(text, *path)))
+    return condition_predicate(setting_condition(text, *path))
 
 
 def rules_decision(
@@ -64,7 +64,7 @@ def rules_decision(
             if kind == "Deny":
                 denies.append((holds, deny))
             elif kind == "Require":
-                requires.append((_negated(holds), deny))
+                requires.append((negated(holds), deny))
             else:
                 allows.append((holds, allow))
     rules = [*denies, *requires, *allows]
@@ -74,13 +74,6 @@ def rules_decision(
     decision = first_of(rules, otherwise)
     assert decision is not None
     return decision
-
-
-_Predicate = matcher_pb2.Matcher.MatcherList.Predicate
-
-
-def _negated(predicate: Predicate) -> Predicate:
-    return _Predicate(not_matcher=predicate)
 
 
 def _always() -> Predicate:

@@ -145,12 +145,16 @@ class SettingsCompiler:
         """
         place = place_of(gateway, listener)
         read = self._reader.at(place, "frontend")
-        values = {
+        values: dict[str, Any] = {
             attribute: field.value
             for name, attribute in _FRONTEND.items()
             if (field := read.fields.get(f"frontend.{name}")) is not None
             and self._change(place, field, "PostRouting") is not None
         }
+        rules = read.fields.get("frontend.networkAuthorization")
+        if rules is not None and self._change(place, rules, "PostRouting") is not None:
+            sources = [str(candidate.source) for candidate in rules.candidates]
+            values["network"] = frontend.network_rules(rules.value, sources)
         return frontend.FrontendSettings(**values), read.policies
 
     def route(self, gateway: Resource, listener: Listener, route: Resource, rule: int) -> RouteSettings:
@@ -244,6 +248,10 @@ class SettingsCompiler:
         sources = [str(candidate.source) for candidate in field.candidates]
         return mcp_rules(field.value, sources, backend, section or backend.name)
 
+    def _network_rules(self, field: EffectiveField, phase: Phase) -> RouteChange:
+        frontend.network_rules(field.value, [str(candidate.source) for candidate in field.candidates])
+        return lambda route: None
+
     def _api_keys(self, field: EffectiveField, phase: Phase) -> RouteChange:
         return authentication.api_keys(self._snapshot, field.source.resource, field.value, phase)
 
@@ -315,6 +323,7 @@ MCP_FIELDS: Mapping[str, Callable[[SettingsCompiler, EffectiveField, Resource, s
     "backend.mcp.authorization": SettingsCompiler._mcp_rules,
 }
 FIELDS: Mapping[str, CompileField] = {
+    "frontend.networkAuthorization": SettingsCompiler._network_rules,
     "frontend.tcp": _of_listeners,
     "frontend.tls": _of_listeners,
     "frontend.http": _of_listeners,

@@ -65,8 +65,17 @@ def _translated(text: str, of_response: bool) -> ast.Expr | str:
     tree = _parsed(text)
     if tree is None:
         return "the expression does not parse"
+    return _in_words(ResponseTranslator(), tree) if of_response else translated_tree(tree)
+
+
+def translated_tree(tree: ast.Expr) -> ast.Expr | str:
+    """Return an expression about a request in the words of Envoy, or why Envoy cannot evaluate it."""
+    return _in_words(SettingsTranslator(), tree)
+
+
+def _in_words(translator: SettingsTranslator, tree: ast.Expr) -> ast.Expr | str:
     try:
-        return translated_by(ResponseTranslator() if of_response else SettingsTranslator(), tree).check()
+        return translated_by(translator, tree).check()
     except (Inexpressible, OverLimit) as error:
         return f"Envoy cannot evaluate it: {error}"
 
@@ -166,23 +175,12 @@ class McpTranslator(SettingsTranslator):
         return super().translate(tree)
 
 
-@lru_cache(maxsize=4096)
-def _item_rule(text: str, item: ItemKind, method: str, target: str) -> ast.Expr | str:
-    tree = _parsed(text)
-    if tree is None:
-        return "the expression does not parse"
-    try:
-        return translated_by(McpTranslator(item, method, target), tree).check()
-    except (Inexpressible, OverLimit) as error:
-        return f"Envoy cannot evaluate it: {error}"
+def translated_item(item: ItemKind, method: str, target: str, tree: ast.Expr) -> ast.Expr | str:
+    """Return an expression about a message that uses an item, or why Envoy cannot evaluate it.
 
-
-def translated_item_rule(text: str, item: ItemKind, method: str, target: str, *path: str | int) -> ast.Expr:
-    """Return an expression about a message that uses an item; `method` replaces the one that Envoy reads, if given."""
-    tree = _item_rule(text, item, method, target)
-    if isinstance(tree, str):
-        raise Unenforceable(tree, *path)
-    return tree
+    `method` replaces the one that Envoy reads, if given, and `target` is the name of the server.
+    """
+    return _in_words(McpTranslator(item, method, target), tree)
 
 
 def _variable(path: tuple[str, ...]) -> ast.Expr:

@@ -6,16 +6,20 @@ connections; those that are open keep what they began with, until they are drain
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from envoy.config.core.v3 import proxy_protocol_pb2 as core_pb2
 from envoy.extensions.filters.listener.proxy_protocol.v3 import proxy_protocol_pb2
+from envoy.extensions.filters.network.rbac.v3 import rbac_pb2
 from envoy.extensions.transport_sockets.tls.v3 import common_pb2
 
 from tierwall.engines.envoy.config.connections import keep_alive, limit_connections
-from tierwall.engines.envoy.config.matchers import packed
+from tierwall.engines.envoy.config.matchers import matcher, packed
+from tierwall.engines.envoy.config.settings.authorization import rules_decision
+from tierwall.engines.envoy.config.settings.conditions import network_condition
 from tierwall.engines.envoy.config.settings.measures import nanoseconds
+from tierwall.engines.envoy.config.settings.predicates import condition_predicate
 from tierwall.engines.envoy.config.settings.values import kilobytes, least_tls_version, older_suites, window
 from tierwall.values.time import NANOS
 
@@ -32,6 +36,8 @@ class FrontendSettings(NamedTuple):
     tcp: Mapping[str, Any] = {}
     # None if connections do not begin with a PROXY header.
     proxy_protocol: Mapping[str, Any] | None = None
+    # The rules for connections, as a filter.
+    network: Any | None = None
 
     def change_socket(self, context: Any) -> None:
         """Set ALPN, versions, cipher suites and groups of a DownstreamTlsContext."""
@@ -42,7 +48,12 @@ class FrontendSettings(NamedTuple):
         common.tls_params.MergeFrom(tls_parameters(self.tls))
 
     def change_chain(self, chain: Any) -> None:
-        """Limit the time of a handshake."""
+        """Limit the time of a handshake, and authorize connections before anything else reads them."""
+        if self.network is not None:
+            filters = list(chain.filters)
+            del chain.filters[:]
+            chain.filters.add(name="envoy.filters.network.rbac", typed_config=self.network)
+            chain.filters.extend(filters)
         if "handshakeTimeout" in self.tls:
             chain.transport_socket_connect_timeout.FromNanoseconds(nanoseconds(self.tls["handshakeTimeout"]))
 
@@ -80,6 +91,17 @@ class FrontendSettings(NamedTuple):
             # It comes before everything else that looks at the first bytes.
             listener.listener_filters.add(name="envoy.filters.listener.proxy_protocol", typed_config=reading)
             listener.listener_filters.extend(others)
+
+
+def network_rules(values: Sequence[Mapping[str, Any]], sources: Sequence[str]) -> Any:
+    """Return the filter that authorizes connections by the union of these rules; each value has a source."""
+    out = rbac_pb2.RBAC(stat_prefix="settings_network")
+    out.matcher.CopyFrom(matcher(rules_decision(values, sources, _connection_predicate)))
+    return packed(out)
+
+
+def _connection_predicate(text: str, *path: str | int) -> Any:
+    return condition_predicate(network_condition(text, *path))
 
 
 def _proxy_protocol(value: Mapping[str, Any]) -> Any:

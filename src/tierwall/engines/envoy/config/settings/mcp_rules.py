@@ -14,12 +14,10 @@ from envoy.config.rbac.v3 import rbac_pb2
 from envoy.extensions.filters.http.rbac.v3 import rbac_pb2 as rbac_filter_pb2
 
 from tierwall.attach.place import BACKEND
-from tierwall.engines.envoy.config.cel_message import parsed_expression
 from tierwall.engines.envoy.config.matchers import (
     OnMatch,
     all_of,
     any_of,
-    cel_predicate,
     first_of,
     header,
     header_predicate,
@@ -30,7 +28,9 @@ from tierwall.engines.envoy.config.matchers import (
 from tierwall.engines.envoy.config.names import METHOD, OF_PROMPT, OF_RESOURCE, PATH
 from tierwall.engines.envoy.config.rbac import action
 from tierwall.engines.envoy.config.settings.authorization import rules_decision
-from tierwall.engines.envoy.config.settings.expressions import ItemKind, translated_item_rule
+from tierwall.engines.envoy.config.settings.conditions import item_condition
+from tierwall.engines.envoy.config.settings.expressions import ItemKind
+from tierwall.engines.envoy.config.settings.predicates import condition_predicate
 from tierwall.resources.resource import Resource
 from tierwall.tool.methods import BASE_METHODS
 from tierwall.tool.model import backend_of
@@ -71,7 +71,7 @@ def mcp_rules(
 
     def judged(item: ItemKind, method: str) -> OnMatch:
         def predicate(text: str, *path: str | int) -> Any:
-            return cel_predicate(parsed_expression(translated_item_rule(text, item, method, target, *path)))
+            return condition_predicate(item_condition(text, item, method, target, *path))
 
         return rules_decision(values, sources, predicate)
 

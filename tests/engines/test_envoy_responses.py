@@ -62,7 +62,7 @@ def in_force(running: Lab, *policies: Object) -> Caller:
     running.programmed()
     running.backend.replies.clear()
     running.backend.headers.clear()
-    running.backend.events = b"data: {}\n\n"
+    running.backend.events, running.backend.page = b"data: {}\n\n", None
     return running.caller()
 
 
@@ -243,3 +243,13 @@ def test_a_stream_that_no_policy_guards_passes_as_it_is(running: Lab) -> None:
     running.backend.events = b"data: no json\n\n"
     with caller.open() as stream:
         assert stream.readline() == b"data: no json\n"
+
+
+@pytest.mark.parametrize("status", [200, 204, 304, 404, 405])
+def test_a_get_that_opens_no_stream_is_answered_as_it_is(running: Lab, status: int) -> None:
+    caller = in_force(running, allowing())
+    body = b"" if status in (204, 304) else b'{"resource": "all of it"}' * 5000
+    described = {"content-type": "application/json", "content-length": str(len(body))} if body else {}
+    running.backend.page = status, {"www-authenticate": "Bearer scope=a", **described}, body
+    with caller.open() as answer:
+        assert (answer.status, answer.read(), answer.headers["www-authenticate"]) == (status, body, "Bearer scope=a")

@@ -54,6 +54,8 @@ class Backend:
         self.headers: list[dict[str, str]] = []
         # What a stream says when it opens, whether by GET or by `subscriptions/listen`.
         self.events = b"data: {}\n\n"
+        # What a GET gets if it opens no stream: status, headers and body.
+        self.page: tuple[int, dict[str, str], bytes] | None = None
         self.may_speak = threading.Event()
         self.may_speak.set()
         record, replies, seen, backend = self.calls, self.replies, self.headers, self
@@ -64,6 +66,14 @@ class Backend:
 
             def do_GET(self) -> None:
                 """Open an event stream that says one thing and then nothing for as long as the client is there."""
+                if backend.page is not None and self.command == "GET":
+                    status, headers, body = backend.page
+                    self.send_response(status)
+                    for name, value in headers.items():
+                        self.send_header(name, value)
+                    self.end_headers()
+                    self.wfile.write(body)
+                    return
                 self.send_response(200)
                 self.send_header("content-type", "text/event-stream")
                 self.send_header("connection", "close")

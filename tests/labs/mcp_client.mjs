@@ -13,10 +13,60 @@ const require = createRequire(join(suite, "node_modules", "client.cjs"));
 const scenario = process.env.MCP_CONFORMANCE_SCENARIO ?? "";
 const context = JSON.parse(process.env.MCP_CONFORMANCE_CONTEXT ?? "{}");
 const url = new URL(address);
+const signsIn = scenario.startsWith("auth/");
+// Tokens are for the URL of the server, so a client that signs in takes the gateway for it.
+const throughGateway = (input, init = {}) => {
+  const asked = new URL(input);
+  if (!process.env.GATEWAY || asked.origin !== url.origin) return fetch(input, init);
+  const headers = new Headers(init.headers);
+  headers.set("host", asked.host);
+  asked.port = process.env.GATEWAY;
+  return fetch(asked, { ...init, headers });
+};
 if (process.env.GATEWAY) {
   writeFileSync(process.env.SWITCH, url.port);
-  url.port = process.env.GATEWAY;
+  if (!signsIn) url.port = process.env.GATEWAY;
 }
+
+// A user who signs in at once wherever the client leads.
+class User {
+  redirectUrl = "http://localhost:3000/callback";
+  clientMetadataUrl = "https://conformance-test.local/client-metadata.json";
+  clientMetadata = {
+    client_name: "tierwall-client",
+    redirect_uris: [this.redirectUrl],
+    grant_types: ["authorization_code", "refresh_token"],
+    response_types: ["code"],
+    application_type: "native",
+  };
+  clientInformation = () => this.information;
+  saveClientInformation = (information) => void (this.information = information);
+  tokens = () => this.saved;
+  saveTokens = (tokens) => void (this.saved = tokens);
+  saveCodeVerifier = (verifier) => void (this.verifier = verifier);
+  codeVerifier = () => this.verifier;
+  saveDiscoveryState = (state) => void (this.discovered = state);
+  discoveryState = () => this.discovered;
+  async redirectToAuthorization(where) {
+    const answer = await fetch(where, { redirect: "manual" });
+    this.returned = new URL(answer.headers.get("location")).searchParams;
+  }
+}
+const user = new User();
+const signingIn = async (input, init = {}) => {
+  const { auth, extractWWWAuthenticateParams } = require("@modelcontextprotocol/client");
+  for (let tries = 0; ; tries++) {
+    const headers = new Headers(init.headers);
+    if (user.saved) headers.set("authorization", `Bearer ${user.saved.access_token}`);
+    const answer = await throughGateway(input, { ...init, headers });
+    if (![401, 403].includes(answer.status) || tries === 3) return answer;
+    const flow = { serverUrl: url, ...extractWWWAuthenticateParams(answer), fetchFn: throughGateway };
+    if ((await auth(user, flow)) === "REDIRECT") {
+      const [authorizationCode, iss] = ["code", "iss"].map((name) => user.returned.get(name) ?? undefined);
+      await auth(user, { ...flow, authorizationCode, iss });
+    }
+  }
+};
 
 const capabilities = { elicitation: { form: { applyDefaults: true } }, sampling: {}, roots: {} };
 const information = { name: "tierwall-client", version: "1" };
@@ -37,7 +87,7 @@ if (sdk === "1") {
   client = new Client(information, { capabilities, versionNegotiation: { mode } });
   client.setRequestHandler("elicitation/create", elicited);
   client.setRequestHandler("sampling/createMessage", sampled);
-  transport = new StreamableHTTPClientTransport(url);
+  transport = new StreamableHTTPClientTransport(url, signsIn ? { fetch: signingIn } : {});
 }
 
 // Return arguments that a schema takes.

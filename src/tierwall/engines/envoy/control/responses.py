@@ -277,6 +277,7 @@ class WatchedRequest:
             case "request_headers":
                 # A compressed list could not be read, and one that has not changed may look different to this caller.
                 names = CONDITIONS if self._cuts else ()
+                answer.request_headers.response.SetInParent()
                 answer.request_headers.response.header_mutation.remove_headers.extend(names)
             case "response_headers":
                 self._answer_headers(_headers(message.response_headers.headers), answer)
@@ -295,6 +296,8 @@ class WatchedRequest:
         return answer
 
     def _answer_headers(self, headers: Mapping[str, str], answer: Any) -> None:
+        # Envoy takes an answer that says nothing at all for a mistake.
+        answer.response_headers.response.SetInParent()
         mutation = answer.response_headers.response.header_mutation
         content_type = headers.get("content-type", "")
         if headers.get("content-encoding", "identity") != "identity":

@@ -35,6 +35,20 @@ def terms(href: str) -> dict[str, str]:
         "shop/web to shop/db 5432",
         "shop/web -> shop/db:5432/TCP",
         "shop/web -> shop/db tcp 5432",
+        "shop/web -> shop/db:tcp/5432",
+        "shop/web -> shop/db 5432 tcp",
+        "shop/web > shop/db:5432",
+        "shop/web –> shop/db:5432",
+        "db:5432 <- web",
+        "WEB -> DB:5432",
+        "shop / web -> shop/db:5432",
+        "web db 5432",
+        "web -> db:postgres",
+        "web connects to db at postgres",
+        "why can web not reach db on port 5432?",
+        "why can't web reach db on 5432",
+        "is web allowed to reach db on 5432?",
+        "does web talk to the pod db on 5432",
     ],
 )
 def test_connections_are_understood_in_many_forms(examples: ExploredWorld, text: str) -> None:
@@ -112,6 +126,69 @@ def test_one_word_leads_to_what_has_that_name(examples: ExploredWorld) -> None:
     assert addresses == ["/network?focus=shop", "/policy/Namespace/shop"]
     addresses = [choice.href for choice in meanings(examples.world, "db-from-api").choices]
     assert addresses == ["/policy/NetworkPolicy.networking.k8s.io/shop/db-from-api"]
+
+
+@pytest.mark.parametrize(
+    ("text", "href"),
+    [
+        ("who can reach db?", "/network?to=shop%2Fdb"),
+        ("who reaches shop/db on 5432", "/network?to=shop%2Fdb&port=5432%2FTCP"),
+        ("what can web reach", "/network?from=shop%2Fweb"),
+        ("monitoring -> shop/web:80", "/network?from=monitoring&to=shop%2Fweb&port=80%2FTCP"),
+        ("shop/* -> outside", "/network?from=shop&to=outside"),
+        ("what may alice do in dev?", "/permissions?user=alice&namespace=dev"),
+        ("what may shopper call", "/tools?caller=agents%2Fshopper"),
+        ("settings", "/settings"),
+    ],
+)
+def test_questions_about_many_lead_to_a_list(examples: ExploredWorld, text: str, href: str) -> None:
+    (choice,) = meanings(examples.world, text).choices
+    assert choice.href == href
+    assert ask(examples, {"q": (text,)}).moved_to == href
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("deploy/web -> sts/db:5432", "Deployment/shop/web"),
+        ("deployments/shop/web -> db:5432", "Deployment/shop/web"),
+    ],
+)
+def test_kinds_may_be_shortened(examples: ExploredWorld, text: str, named: str) -> None:
+    (choice,) = meanings(examples.world, text).choices
+    assert terms(choice.href)["from"] == named
+
+
+def test_what_is_misspelled_is_a_choice_or_says_what_is_near(examples: ExploredWorld) -> None:
+    tools = [terms(choice.href)["tool"] for choice in meanings(examples.world, "shopper refnud").choices]
+    assert tools[0] == "refund"
+    assert "refnud" in tools
+    callers = [terms(choice.href)["caller"] for choice in meanings(examples.world, "shoper refund").choices]
+    assert callers == ["agents/shopper", "shoper"]
+    for text, near in (
+        ("wbe -> shop/db:5432", "`web`"),
+        ("who can reach dbb", "`db`"),
+        ("alice craete pods in dev", "`create`"),
+        ("shopper refund at prod/prod-gatewy", "`prod/prod-gateway`"),
+        ("shopp", "`shop`"),
+    ):
+        (problem,) = meanings(examples.world, text).problems
+        assert near in problem.hint, text
+
+
+def test_two_words_that_nobody_has_are_no_question(examples: ExploredWorld) -> None:
+    for text in ("setings chat", "namespace shop", "web -> db:nosuchport"):
+        assert meanings(examples.world, text).problems, text
+
+
+def test_a_name_that_is_a_namespace_may_be_either(examples: ExploredWorld) -> None:
+    choices = [terms(choice.href) for choice in meanings(examples.world, "alice get pods shop").choices]
+    assert [(each.get("name"), each.get("namespace")) for each in choices] == [("shop", None), (None, "shop")]
+
+
+def test_a_question_is_never_cut(examples: ExploredWorld) -> None:
+    (problem,) = meanings(examples.world, "web -> db:5432" + " " * 1000).problems
+    assert "1,000 characters" in problem.message
 
 
 @pytest.mark.parametrize("text", ["", "   ", "?", "nonsense", "alice get", "a b c d e", "-> x", "settings nowhere"])

@@ -12,41 +12,54 @@ nothing is guessed. A single word is looked up among all names.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
+from difflib import get_close_matches
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
 
 from tierwall.api.resource_names import VERBS
-from tierwall.attach.place import GATEWAY, SERVICE
-from tierwall.core.diagnostics import Diagnostic
+from tierwall.attach.place import GATEWAY
+from tierwall.core.diagnostics import Diagnostic, near_miss
 from tierwall.explore import named
+from tierwall.explore.asked_ends import AskedEnd, AskedPort, ends, near_end, pod_namespaces, ports_of, split_port
 from tierwall.explore.page import address, policy_address
 from tierwall.gateway.model.places import RequestPlace, reachable_places
-from tierwall.network.model.model import network_model
-from tierwall.network.model.rules import INGRESS, PortRange
-from tierwall.resources.resource import Resource, list_of_maps
+from tierwall.render.quotation import shortened
+from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.grants import offered_tools
 from tierwall.tool.model import model
 from tierwall.tool.ways import BackendWay, routed_ways, unrouted_ways
-from tierwall.values.addresses import parse_address
 from tierwall.world import World
 
-# The most meanings that are offered, and the most characters of a question.
-MAX_CHOICES, MAX_TEXT = 30, 1000
+# The most meanings that are offered, characters of a question, and names that a misspelled one is compared with.
+MAX_CHOICES, MAX_TEXT, MAX_COMPARED = 30, 1000, 2000
 EXAMPLES = "`shop/web -> shop/db:5432`, `alice create pods in dev`, `shopper refund`, or `settings HTTPRoute/shop/api`"
-_ARROW = re.compile(r"\s*(?:->|→|=>|⇒|➜|\s(?:can reach|may reach|reaches|reach|connects? to|talks? to|to)\s)\s*")
-_PORT = re.compile(
-    r"(?P<end>.+?)(?:\s*:\s*|\s+(?:on\s+)?(?:port\s+)?)(?:(?P<before>tcp|udp|sctp)\s+)?(?P<port>\d{1,5}|[a-z][-a-z0-9]*)"
-    r"(?:/(?P<after>tcp|udp|sctp))?",
+_MAY = r"(?:can|may|could|should|does|do|is|are|will|would)"
+_NOT = r"(?:(?:not|n['’]t)\s+)?"
+_REACH = r"(?:reach(?:es)?|connects?\s+to|talks?\s+to|access(?:es)?|calls?\s+to)"
+_ARROW = re.compile(
+    rf"\s*(?:[-–—=]+>|[→⇒➜]|(?<!<)>)\s*|\s+(?:{_MAY}\s+)?{_NOT}(?:cannot\s+|can['’]t\s+)?"
+    rf"(?:(?:allowed|able|permitted)\s+to\s+)?(?:{_REACH}|to)\s+",
     re.IGNORECASE,
 )
-_LEAD = re.compile(r"(?:can|may|could|does|is|what if)\s+(?=\S+\s)", re.IGNORECASE)
+_BACK = re.compile(r"\s*(?:<[-–—=]+|[←⇐])\s*")
+_LEAD = re.compile(rf"(?:why\s+)?(?:what\s+if|cannot|can['’]t|{_MAY}(?:n['’]t|\s+not)?)\s+(?=\S+\s)", re.IGNORECASE)
+_WHO_REACHES = re.compile(rf"who(?:\s+{_MAY})?\s+{_REACH}\s+(?P<end>\S.*)", re.IGNORECASE)
+_REACHES_WHOM = re.compile(
+    rf"(?:what|who|whom|where)\s+{_MAY}\s+(?P<end>\S+)\s+(?:reach|connect\s+to|talk\s+to|access)", re.IGNORECASE
+)
+_WHAT_MAY = re.compile(
+    rf"what\s+{_MAY}\s+(?P<who>\S+)\s+(?P<what>do|call|use)(?:\s+(?:in|-n)\s+(?:namespace\s+)?(?P<where>\S+))?",
+    re.IGNORECASE,
+)
 _SETTINGS = re.compile(r"settings?(?:\s+(?:of|at|for|in force at))?\s+(?P<place>\S.*)", re.IGNORECASE)
 _AT = re.compile(r"\s+(?:at|through|via)\s+(\S+)")
 _ON = re.compile(r"\s+(?:on|of|from)\s+(\S+)")
 _IN = re.compile(r"\s+(?:in|-n)\s+(?:namespace\s+)?(\S+)")
+_PAGES = ("network", "tools", "settings", "permissions", "findings", "change")
 
 
 class Choice(Struct, frozen=True):
@@ -66,30 +79,43 @@ class Meanings(Struct, frozen=True):
 
 def meanings(world: World, text: str) -> Meanings:
     """Return what a text may mean in a world."""
-    text = " ".join(text[:MAX_TEXT].split()).rstrip("?").strip()
+    if len(text) > MAX_TEXT:
+        return _unclear(f"the question has more than {MAX_TEXT:,} characters", "ask a shorter one")
+    text = " ".join(text.split()).rstrip("?").strip().replace(" / ", "/")
     if not text:
-        return Meanings(problems=(_problem("the question is empty", f"type one such as {EXAMPLES}"),))
+        return _unclear("the question is empty", f"type one such as {EXAMPLES}")
     if match := _SETTINGS.fullmatch(text):
-        return _bounded(_settings(world.snapshot, match["place"], world.namespace))
+        return _bounded(_settings(world.snapshot, match["place"], world.namespace), "no place has this name")
+    if about := list(_about(world.snapshot, text)):
+        return _bounded(iter(about))
+    if match := _WHO_REACHES.fullmatch(text) or _REACHES_WHOM.fullmatch(text):
+        return _unknown(world.snapshot, split_port(match["end"])[0])
     plain = _LEAD.sub("", text, count=1)
     words = plain.split()
     # Before arrows: a verb in second place says who asks what, even in `alice bind clusterroles to …`.
-    if len(words) > 2 and words[1].lower() in VERBS:
-        return _bounded(_api(words, plain))
-    if len(ends := _ARROW.split(plain)) == 2 and all(ends):
-        return _network(world.snapshot, *ends)
-    if len(ends) > 1:
-        return Meanings(problems=(_problem("a connection has two ends", "write `shop/web -> shop/db:5432`"),))
+    if len(words) > 2 and _verb(words[1]):
+        return _bounded(_api(world.snapshot, words, plain))
+    sides = _ARROW.split(plain)
+    if len(sides) == 1 and len(back := _BACK.split(plain)) == 2:
+        sides = back[::-1]
+    if len(sides) == 2 and all(sides):
+        return _network(world.snapshot, *sides)
+    if len(sides) > 1:
+        return _unclear("a connection has two ends", "write `shop/web -> shop/db:5432`")
     if len(words) == 1:
-        return _bounded(_things(world.snapshot, words[0]), f"nothing here is called `{words[0]}`")
-    if len(words) == 2 and words[1].lower() in VERBS:
-        return Meanings(
-            problems=(_problem(f"what may {words[0]} {words[1]}?", "add a resource, such as `pods in dev`"),)
-        )
-    return _bounded(_tool(world.snapshot, plain), f"`{text}` is not a question that can be read")
+        hint = near_miss(words[0], _names(world.snapshot))
+        return _bounded(_things(world.snapshot, words[0]), f"nothing here is called `{shortened(words[0], 60)}`", hint)
+    if len(words) == 2 and _verb(words[1]):
+        return _unclear(f"what may {words[0]} {words[1]}?", "add a resource, such as `pods in dev`")
+    choices = [*_two_ends(world.snapshot, words), *_tool(world.snapshot, plain)]
+    hint = near_miss(words[1].lower(), VERBS) if len(words) > 2 else ""
+    if not choices and (match := _AT.search(plain)):
+        gateways = {f"{gateway.namespace}/{gateway.name}" for gateway in world.snapshot.of_kind(*GATEWAY)}
+        hint = near_miss(match[1], gateways) or hint
+    return _bounded(iter(choices), f"`{shortened(text, 200)}` is not a question that can be read", hint)
 
 
-def _bounded(choices: Iterator[Choice], otherwise: str = "nothing here is called so") -> Meanings:
+def _bounded(choices: Iterator[Choice], otherwise: str = "nothing here is called so", hint: str = "") -> Meanings:
     unique: dict[str, Choice] = {}
     for choice in choices:
         unique.setdefault(choice.href, choice)
@@ -97,11 +123,11 @@ def _bounded(choices: Iterator[Choice], otherwise: str = "nothing here is called
             break
     if unique:
         return Meanings(tuple(unique.values()))
-    return Meanings(problems=(_problem(otherwise, f"ask for example {EXAMPLES}"),))
+    return _unclear(otherwise, hint or f"ask for example {EXAMPLES}")
 
 
-def _problem(message: str, hint: str) -> Diagnostic:
-    return Diagnostic("TW703", message, hint=hint)
+def _unclear(message: str, hint: str) -> Meanings:
+    return Meanings(problems=(Diagnostic("TW703", message, hint=hint),))
 
 
 def asking(plane: str, **terms: Any) -> str:
@@ -112,92 +138,126 @@ def asking(plane: str, **terms: Any) -> str:
 # Network
 
 
+def _about(snapshot: Snapshot, text: str) -> Iterator[Choice]:
+    """Yield what a question about all ends, tools or permissions means."""
+    if match := _WHO_REACHES.fullmatch(text):
+        end, port = split_port(match["end"])
+        for each in ends(snapshot, end):
+            terms = {"to": each.name, "port": _listed(port)}
+            yield Choice(f"Who reaches {each.name}{_on(port)}", address("/network", **terms))
+    elif match := _REACHES_WHOM.fullmatch(text):
+        for each in ends(snapshot, match["end"]):
+            yield Choice(f"Whom {each.name} reaches", address("/network", from_=each.name))
+    elif match := _WHAT_MAY.fullmatch(text):
+        who = match["who"]
+        for caller in _callers(snapshot, who):
+            yield Choice(f"The tools that {caller} may call", address("/tools", caller=caller))
+        if match["what"].lower() == "do":
+            where = f" in {match['where']}" if match["where"] else ""
+            yield Choice(f"What {who} may do{where}", address("/permissions", user=who, namespace=match["where"]))
+
+
 def _network(snapshot: Snapshot, source: str, destination: str) -> Meanings:
-    port, protocol, match = "", "TCP", _PORT.fullmatch(destination)
-    is_address = parse_address(destination) is not None
-    if match is not None and not is_address:
-        destination, port = match["end"], match["port"]
-        protocol = (match["before"] or match["after"] or "TCP").upper()
-    destination = destination.removeprefix("[").removesuffix("]")
-    choices: list[Choice] = []
-    for here in _end(snapshot, source, is_target=False):
-        for there in _end(snapshot, destination, is_target=True):
-            for number, spoken in _ports(snapshot, there, port, protocol):
-                words = f"May {here} open a connection to {there} on {spoken} port {number}?"
-                terms = {"from_": here, "to": there, "port": number, "protocol": spoken if spoken != "TCP" else ""}
-                choices.append(Choice(words, asking("network", **terms), "network"))
-                if len(choices) == MAX_CHOICES:
-                    return Meanings(tuple(choices))
+    destination, port = split_port(destination)
+    sources, destinations = list(ends(snapshot, source)), list(ends(snapshot, destination, is_target=True))
+    unknown = [text for text, found in ((source, sources), (destination, destinations)) if not found]
+    if unknown:
+        return _unknown(snapshot, *unknown)
+    choices = list(islice(_connections(snapshot, sources, destinations, port), MAX_CHOICES))
     if choices:
         return Meanings(tuple(choices))
-    return Meanings(problems=(_problem("on which port?", f"add one: `{source} -> {destination}:443`"),))
+    if port.text:
+        return _unclear(f"`{destination}` has no port that is called `{port.text}`", "write its number")
+    return _unclear("on which port?", f"add one: `{source} -> {destination}:443`")
 
 
-def _end(snapshot: Snapshot, text: str, is_target: bool) -> Iterator[str]:
-    """Yield what an end may be. A name that nothing has is asked as it is: the answer says what is near."""
-    if text.lower() in ("outside", "internet", "the internet", "world"):
-        yield "outside"
-    elif "/" in text or text.startswith("node:") or parse_address(text) is not None:
-        bare, whole = text.rpartition("/")[2], f"Service/{text}"
-        is_service = text.count("/") == 1 and text not in named.ends(snapshot).get(bare, ())
-        yield whole if is_target and is_service and whole in named.services(snapshot).get(bare, ()) else text
-    else:
-        candidates = named.ends(snapshot).get(text, ())
-        if not candidates and is_target:
-            candidates = named.services(snapshot).get(text, ())
-        yield from candidates or (text,)
+def _unknown(snapshot: Snapshot, *names: str) -> Meanings:
+    messages = ((name, f"nothing here is called `{shortened(name, 60)}`") for name in names)
+    return Meanings(problems=tuple(Diagnostic("TW704", each, hint=near_end(snapshot, name)) for name, each in messages))
 
 
-def _ports(snapshot: Snapshot, end: str, port: str, protocol: str) -> Iterator[tuple[str, str]]:
-    """Yield the port that was typed; else those that the other end is known to have."""
-    if port:
-        yield port, protocol
-        return
-    if end.startswith("Service/"):
-        _, namespace, name = end.split("/", 2)
-        service = snapshot.get(*SERVICE, namespace, name)
-        for entry in list_of_maps(service.spec.get("ports")) if service is not None else ():
-            yield str(entry.get("port")), str(entry.get("protocol") or "TCP")
-        return
-    network = network_model(snapshot)
-    namespace, _, name = end.partition("/")
-    known: dict[tuple[str, int], None] = {}
-    for pod in network.pods:
-        if pod.namespace == namespace and name in (pod.name, pod.workload.name if pod.workload else ""):
-            for ports in pod.named_ports.values():
-                known |= dict.fromkeys(ports)
-            for tier in network.stack(pod, INGRESS):
-                for rule in (rule for policy in tier.policies for rule in policy.rules(INGRESS) or ()):
-                    known |= {
-                        (ports.protocol, ports.first): None
-                        for ports in rule.ports or ()
-                        if isinstance(ports, PortRange) and ports.first == ports.last
-                    }
-            break
-    yield from ((str(number), spoken) for spoken, number in sorted(known))
+def _connections(
+    snapshot: Snapshot, sources: Iterable[AskedEnd], destinations: Collection[AskedEnd], port: AskedPort
+) -> Iterator[Choice]:
+    for here in sources:
+        for there in destinations:
+            if here.is_namespace or there.is_namespace:
+                if (number := _listed(port)) is not None:
+                    terms = {"from_": here.name, "to": there.name, "port": number}
+                    words = f"Who of {here.name} reaches {there.name}{_on(port)}" if here.is_namespace else ""
+                    words = words or f"Whom of {there.name} {here.name} reaches{_on(port)}"
+                    yield Choice(words, address("/network", **terms))
+                continue
+            for known in ports_of(snapshot, there.name, port):
+                words = f"May {here.name} open a connection to {there.name} on {known.protocol} port {known.text}?"
+                spoken = known.protocol if known.protocol != "TCP" else ""
+                terms = {"from_": here.name, "to": there.name, "port": known.text, "protocol": spoken}
+                yield Choice(words, asking("network", **terms), "network")
+
+
+def _listed(port: AskedPort) -> str | None:
+    """Return a port as lists of connections take it; None for the name of a port."""
+    if not port.text:
+        return ""
+    return f"{port.text}/{port.protocol}" if port.text.isdigit() else None
+
+
+def _on(port: AskedPort) -> str:
+    return f" on {port.protocol} port {port.text}" if port.text else ""
+
+
+def _two_ends(snapshot: Snapshot, words: list[str]) -> Iterator[Choice]:
+    """Yield the connections that two names without an arrow mean, if both are names of pods or workloads."""
+    destination, port = split_port(" ".join(words[1:]))
+    if " " not in destination:
+        sources, destinations = list(ends(snapshot, words[0])), list(ends(snapshot, destination, is_target=True))
+        if all(_is_known(snapshot, end) for end in (*sources, *destinations)):
+            yield from _connections(snapshot, sources, destinations, port)
+
+
+def _is_known(snapshot: Snapshot, end: AskedEnd) -> bool:
+    name = end.name.rpartition("/")[2]
+    return end.name in named.ends(snapshot).get(name, ()) or end.name in named.services(snapshot).get(name, ())
 
 
 # API
 
 
-def _api(words: list[str], text: str) -> Iterator[Choice]:
-    user, verb, *_ = words
+def _verb(word: str) -> str:
+    """Return the verb that a word is, also in `alice creates pods`; empty for any other word."""
+    word = word.lower()
+    return next((verb for verb in (word, word.removesuffix("s"), word.removesuffix("es")) if verb in VERBS), "")
+
+
+def _api(snapshot: Snapshot, words: list[str], text: str) -> Iterator[Choice]:
+    user, verb = words[0], _verb(words[1])
     rest = text.split(None, 2)[2]
     namespace = ""
     if match := _IN.search(f" {rest}"):
         namespace = match[1]
         rest = f" {rest}".replace(match[0], "", 1).strip()
     resource, _, name = rest.removeprefix("the ").removeprefix("a ").partition(" ")
-    terms: dict[str, str] = {"user": user, "verb": verb.lower()}
+    name = name.strip()
     if resource.startswith("/"):
-        terms["path"] = resource
-    else:
-        terms |= {"resource": resource, "name": name.strip(), "namespace": namespace}
-    where = f" in {namespace}" if namespace else ""
-    yield Choice(f"May {user} {verb.lower()} {rest}{where}?", asking("api", **terms), "api")
+        yield Choice(f"May {user} {verb} {rest}?", asking("api", user=user, verb=verb, path=resource), "api")
+        return
+    # A name may be that of a namespace without its `in`.
+    meant = [(name, namespace), *([("", name)] if name and not namespace and _is_namespace(snapshot, name) else ())]
+    for called, inside in meant:
+        where = f" in {inside}" if inside else ""
+        terms = {"user": user, "verb": verb, "resource": resource, "name": called, "namespace": inside}
+        yield Choice(f"May {user} {verb} {f'{resource} {called}'.strip()}{where}?", asking("api", **terms), "api")
+
+
+def _is_namespace(snapshot: Snapshot, name: str) -> bool:
+    return name in pod_namespaces(snapshot) or snapshot.get("", "Namespace", "", name) is not None
 
 
 # Tool
+
+
+def _callers(snapshot: Snapshot, name: str) -> list[str]:
+    return [known for known in named.callers(snapshot) if name in (known, known.rpartition("/")[2])]
 
 
 def _tool(snapshot: Snapshot, text: str) -> Iterator[Choice]:
@@ -206,11 +266,19 @@ def _tool(snapshot: Snapshot, text: str) -> Iterator[Choice]:
         gateway, text = match[1], text.replace(match[0], "", 1)
     if match := _ON.search(text):
         backend, text = match[1], text.replace(match[0], "", 1)
-    words = [word for word in text.split() if word.lower() not in ("may", "can", "call", "use", "calls", "the")]
+    words = [word for word in text.split() if word.lower() not in ("may", "can", "call", "use", "calls", "uses", "the")]
     if len(words) != 2:
         return
     caller, tool = words
-    found_callers = [known for known in named.callers(snapshot) if caller in (known, known.rpartition("/")[2])]
+    known_tools, callers = named.tools(snapshot), _callers(snapshot, caller)
+    if not callers and tool not in known_tools:
+        return
+    # What is spelled nearly like a name may mean it: then both are offered.
+    near = get_close_matches(tool, known_tools[:MAX_COMPARED], n=3, cutoff=0.7) if tool not in known_tools else []
+    if not callers:
+        names = {known.rpartition("/")[2]: known for known in named.callers(snapshot)[:MAX_COMPARED]}
+        callers = [names[name] for name in get_close_matches(caller.rpartition("/")[2], names, n=3, cutoff=0.7)]
+        callers.append(caller)
     ways = [
         way
         for way in routed_ways(snapshot) or unrouted_ways(snapshot)
@@ -218,10 +286,11 @@ def _tool(snapshot: Snapshot, text: str) -> Iterator[Choice]:
         and gateway.partition("#")[2] in ("", way.listener.name)
         and _is_named(way.resource, backend)
     ]
-    offering = [way for way in ways if tool in offered_tools(model(snapshot), way.resource)]
-    for known in found_callers or [caller]:
-        for way in offering or ways:
-            yield _tool_choice(known, tool, way)
+    for called in (*near, tool):
+        offering = [way for way in ways if called in offered_tools(model(snapshot), way.resource)]
+        for known in callers:
+            for way in offering or ways:
+                yield _tool_choice(known, called, way)
 
 
 def _tool_choice(caller: str, tool: str, way: BackendWay) -> Choice:
@@ -274,18 +343,25 @@ def place_terms(place: RequestPlace) -> dict[str, Any]:
 
 def _things(snapshot: Snapshot, word: str) -> Iterator[Choice]:
     """Yield what has a name: a namespace, pods and workloads, an object, a caller, a user."""
-    namespaces = {pod.namespace for pod in network_model(snapshot).pods}
-    if word in namespaces:
+    if word.lower() in _PAGES:
+        yield Choice(f"The page {word.title()}", f"/{word.lower()}")
+    if word in pod_namespaces(snapshot):
         yield Choice(f"Who reaches namespace {word}, and whom it reaches", address("/network", focus=word))
     bare = word.rpartition("/")[2]
     for end in named.ends(snapshot).get(bare, ()):
         if word in (end, bare):
             yield Choice(f"Who reaches {end}, and whom it reaches", address("/network", focus=end))
-    for caller in named.callers(snapshot):
-        if word in (caller, caller.rpartition("/")[2]):
-            yield Choice(f"The tools that {caller} may call", address("/tools", caller=caller))
+    for caller in _callers(snapshot, word):
+        yield Choice(f"The tools that {caller} may call", address("/tools", caller=caller))
     if word in named.users(snapshot):
         yield Choice(f"What {word} may do", address("/permissions", user=word))
     for resource in snapshot:
         if resource.kind != "Pod" and _is_named(resource, word):
             yield Choice(str(resource.reference), policy_address(resource.reference, resource.group))
+
+
+def _names(snapshot: Snapshot) -> Iterator[str]:
+    """Yield the names that a single word may be, for hints."""
+    yield from (*named.ends(snapshot), *pod_namespaces(snapshot), *named.users(snapshot), *_PAGES)
+    yield from (caller.rpartition("/")[2] for caller in named.callers(snapshot))
+    yield from (resource.name for resource in snapshot if resource.kind != "Pod")

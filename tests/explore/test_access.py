@@ -124,3 +124,20 @@ def test_the_token_is_the_only_token(text: str, cookies: str) -> None:
     assert not access.is_token(text)
     assert not access.has_token(cookies)
     assert access.has_token(f"a=b; {access.cookie}={access.token}")
+
+
+def test_every_answer_has_the_headers_whatever_is_asked(lab: ExplorerLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    many = "&".join(f"field{number}=1" for number in range(50))
+    monkeypatch.setattr("tierwall.serve.explorer.app.page_at", lambda *words: 1 / 0)
+    for status, answer in (
+        (405, lab.client.put("/change", content="a: b")),
+        (405, lab.client.request("OPTIONS", "/change", headers={"Origin": "http://evil.test"})),
+        (405, lab.client.request("BREW", "/")),
+        (400, lab.client.post("/change", content=many, headers=form)),
+        (500, lab.client.get("/findings")),
+        (403, lab.client.get("/", headers={"Upgrade": "websocket", "Connection": "Upgrade", "Host": "evil.test"})),
+    ):
+        assert answer.status_code == status
+        assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+        assert "access-control-allow-origin" not in answer.headers

@@ -21,10 +21,10 @@ from tierwall.explore.page import (
     Query,
     address,
     failed,
-    first,
     given,
     link,
     omission_list,
+    page_number,
     row,
     table,
 )
@@ -120,8 +120,8 @@ def _body(
     snapshot = explored.world.snapshot
     folded = folded_view(snapshot, reached, filters)
     total = sum(len(group.sources) for group in reached.matrix.groups)
-    page = int(number) if (number := first(query, "page")).isdecimal() and len(number) < 7 else 1
-    begin = (max(page, 1) - 1) * PAGE
+    page = min(page_number(query), max(1, (total + PAGE - 1) // PAGE))
+    begin = (page - 1) * PAGE
     shown = list(islice(masked_entries(reached.matrix, reached.explain, reached.names), begin, begin + PAGE))
     rows = [entry_row(placed, reached) for placed in shown]
     unprotected = [] if filters else [str(pods) for pods in reached.unprotected()]

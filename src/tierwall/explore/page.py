@@ -85,6 +85,12 @@ def given(query: Query, name: str) -> tuple[str, ...]:
     return tuple(value.strip() for value in query.get(name, ()) if value.strip())
 
 
+def page_number(query: Query) -> int:
+    """Return which page of a long list is wanted, from 1."""
+    number = first(query, "page")
+    return max(1, int(number)) if number.isascii() and number.isdigit() and len(number) < 7 else 1
+
+
 def address(path: str, /, **query: Any) -> str:
     """Return an address inside the explorer. Empty values are left out."""
     pairs: list[tuple[str, str]] = []

@@ -10,7 +10,7 @@ from itertools import islice
 from tierwall.explore.ask import ask
 from tierwall.explore.asking import asking, place_terms
 from tierwall.explore.markup import joined, tag
-from tierwall.explore.page import ExploredWorld, Page, Query, first, link, omission_list
+from tierwall.explore.page import ExploredWorld, Page, Query, first, link, omission_list, page_number
 from tierwall.explore.stack import place_title, settings_stack
 from tierwall.gateway.model.places import reachable_places
 from tierwall.gateway.question import PLACE_KEYS
@@ -26,8 +26,7 @@ def settings(explored: ExploredWorld, query: Query) -> Page:
     if any(first(query, key) for key in PLACE_KEYS):
         return ask(explored, {**query, "plane": ("gateway",)})
     world = explored.world
-    number = first(query, "page")
-    page = max(1, int(number)) if number.isdecimal() and len(number) < 7 else 1
+    page = page_number(query)
     begin = (page - 1) * PAGE
     places = list(islice(reachable_places(world.snapshot), begin, begin + PAGE + 1))
     answers = list(islice(world.effective_everywhere(), begin, begin + PAGE))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import AsyncIterator, Callable
 from importlib.resources import files
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode
 
-from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from tierwall.core.diagnostics import InputError
+from tierwall.core.words import failure_words
 from tierwall.explore.ask import parse_query
 from tierwall.explore.change import MAX_BYTES, change
 from tierwall.explore.page import ExploredWorld, Page, Query, failed, first
@@ -31,8 +32,9 @@ STATIC = {
     "table.js": "text/javascript",
     "icon.svg": "image/svg+xml",
 }
-# How often a quiet stream says that it is alive, in seconds; the most streams, and the most parameters of an address.
-ALIVE_S, MAX_STREAMS, MAX_PARAMETERS = 15.0, 64, 100
+# How often a quiet stream says that it is alive, in seconds; the most streams, parameters of an address, and fields of
+# a form.
+ALIVE_S, MAX_STREAMS, MAX_PARAMETERS, MAX_FIELDS = 15.0, 64, 100, 10
 
 
 class ExplorerApp:
@@ -42,7 +44,12 @@ class ExplorerApp:
         self._follower, self._access = follower, access
         self._threads = PageRunner()
         self._streams = 0
-        self.app = Starlette(routes=[Route("/{path:path}", self._answer, methods=["GET", "HEAD", "POST"])])
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, whatever its method is: every answer has the same headers."""
+        request = Request(scope, receive)
+        response = await self._answer(request)
+        await response(scope, receive, send)
 
     def end(self) -> None:
         """End the streams and wait for no page any more: the server stops."""
@@ -54,6 +61,10 @@ class ExplorerApp:
             response = await self._respond(request)
         except ServerEnds:
             response = PlainTextResponse("the explorer is ending\n", 503)
+        except Exception as error:
+            # A mistake in one page leaves the others alone. Whoever reports it finds the place in the output.
+            traceback.print_exc()
+            response = PlainTextResponse(f"this page cannot be made: {failure_words(error)}\n", 500)
         response.headers.update(HEADERS)
         return response
 
@@ -125,7 +136,12 @@ class ExplorerApp:
                 return await self._page(request, lambda explored: (change(explored, query, text), False))
             return await self._page(request, lambda explored: (change(explored, query, text), True))
         if kind == "application/x-www-form-urlencoded":
-            fields = dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=10))
+            try:
+                fields = dict(
+                    parse_qsl(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
+                )
+            except ValueError:
+                return PlainTextResponse(f"the form of {CHANGE} has at most {MAX_FIELDS} fields\n", 400)
             chosen = fields.get("manifests", "").replace("\r\n", "\n")
             return await self._page(request, lambda explored: (change(explored, query, chosen), False))
         return PlainTextResponse(f"POST {CHANGE} takes application/yaml, or a form with `manifests`\n", 415)

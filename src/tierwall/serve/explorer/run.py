@@ -60,6 +60,8 @@ class ExplorerServer:
         self._config = uvicorn.Config(
             self._app.app,
             http="h11",
+            ws="none",
+            interface="asgi3",
             lifespan="off",
             log_config=None,
             access_log=False,

@@ -21,7 +21,7 @@ from tierwall.explore.review import checked
 from tierwall.network.model.model import provide_network_model
 from tierwall.render.connections import BESIDE
 from tierwall.render.differences import difference_document, grouped, reasons, sentence, summary
-from tierwall.render.json import diagnostic_document, omission_documents
+from tierwall.render.json import diagnostic_document, dump, omission_documents
 from tierwall.render.manifests import to_yaml
 from tierwall.resources.load import load_text
 from tierwall.resources.overlay import overlay
@@ -46,7 +46,7 @@ class ChangeResult(Struct, frozen=True):
         """Return the document of `diff -o json`, with the findings that the change brings."""
         if self.problems:
             return {"diagnostics": [diagnostic_document(problem) for problem in self.problems]}
-        # On the network plane, one question for each group: the page has the groups themselves.
+        # One question for each group of connections: what is made for a page has the groups themselves.
         on_network = (
             differences(self.old.snapshot, self.new.snapshot, ("network",)) if self.compared.connections else ()
         )
@@ -58,8 +58,11 @@ class ChangeResult(Struct, frozen=True):
         }
 
 
-def changed(explored: ExploredWorld, text: str) -> ChangeResult:
-    """Lay manifests over the world and compare; all that is wrong with them is in the result."""
+def changed(explored: ExploredWorld, text: str, grouped: bool = True) -> ChangeResult:
+    """Lay manifests over the world and compare; all that is wrong with them is in the result.
+
+    A page has connections `grouped`, a document has a question for each group.
+    """
     world = explored.world
     loaded = load_text(text, NAME, world.namespace)
     if loaded.errors or not text.strip():
@@ -70,7 +73,7 @@ def changed(explored: ExploredWorld, text: str) -> ChangeResult:
     known = {_fact(finding) for finding in checked(explored).findings}
     brought = (finding for finding in new.review().findings if _fact(finding) not in known)
     try:
-        compared = compare(world.snapshot, new.snapshot)
+        compared = compare(world.snapshot, new.snapshot, grouped=grouped)
     except InputError as error:
         # An API server would not start with such a configuration, so there is nothing to compare.
         return ChangeResult(world, new, PlaneComparison(), problems=error.diagnostics)
@@ -82,11 +85,12 @@ def _fact(finding: Diagnostic) -> tuple[str, str, str]:
     return finding.code, str(finding.reference), finding.message
 
 
-def change(explored: ExploredWorld, query: Query, text: str | None = None) -> Page:
-    """Show the editor; with a text, also what it changes."""
-    text = _start(explored, first(query, "object")) if text is None else text
-    result = changed(explored, text)
-    shown = tag("div", result_body(result), id="result", aria_live="polite", aria_busy="false")
+def change(explored: ExploredWorld, query: Query, text: str | None = None, as_json: bool = False) -> Page:
+    """Show the editor; with a text, also what it changes. The document is at hand sooner with `as_json`."""
+    name = first(query, "object")
+    text = _start(explored, name) if text is None else text
+    result = changed(explored, text, grouped=not as_json)
+    shown = tag("div", result_body(result), id="result", aria_busy="false")
     # The editor's script has the rest of the page already.
     body = (
         shown
@@ -96,7 +100,7 @@ def change(explored: ExploredWorld, query: Query, text: str | None = None) -> Pa
             tag("p", "Manifests below lie over what is loaded. Nothing is applied.", class_="summary"),
             tag(
                 "form",
-                tag("label", "Start from ", _offers(explored), class_="offer"),
+                tag("label", "Start from ", _offers(explored, name), class_="offer"),
                 tag("label", "Manifests", for_="manifests"),
                 tag(
                     "textarea",
@@ -127,22 +131,15 @@ def change(explored: ExploredWorld, query: Query, text: str | None = None) -> Pa
             shown,
         )
     )
-    document: Any = result.document
     return Page(
         "Change",
-        lambda: _dumped(document()),
+        lambda: dump(result.document()),
         body,
         command=explored.command("diff") + f" -f {NAME}" if "--context" in explored.options else "",
         room="change",
         scripts=("change.js",),
         status=422 if result.problems else 200,
     )
-
-
-def _dumped(document: Any) -> str:
-    from tierwall.render.json import dump
-
-    return dump(document)
 
 
 def _start(explored: ExploredWorld, name: str) -> str:
@@ -156,14 +153,16 @@ def _start(explored: ExploredWorld, name: str) -> str:
     return "" if resource.kind == "Secret" else to_yaml([shown_value(resource)]).removeprefix("---\n")
 
 
-def _offers(explored: ExploredWorld) -> Markup:
+def _offers(explored: ExploredWorld, chosen: str) -> Markup:
     """Offer the policies of the world to begin with."""
     names = sorted(
         str(resource.reference)
         for resource in explored.world.objects()
         if "Policy" in resource.kind or "Role" in resource.kind or resource.kind in ("Namespace", "Gateway")
-    )
-    options = [tag("option", name, value=name) for name in names[:MAX_OFFERED]]
+    )[:MAX_OFFERED]
+    if chosen and chosen not in names:
+        names.insert(0, chosen)
+    options = [tag("option", name, value=name, selected=name == chosen) for name in names]
     return tag("select", tag("option", "an empty editor", value=""), options, name="object", data_action="offer")
 
 

@@ -4,24 +4,31 @@ import { copy, prepare, say } from "./explorer.js";
 const form = document.getElementById("change-form"), field = document.getElementById("manifests"), result = document.getElementById("result");
 for (const button of form.querySelectorAll("[data-action]")) button.hidden = false;
 const history = [field.value];
-let at = 0, waiting, asked = 0;
+let at = 0, waiting, isBusy = false, isStale = false;
 
+// One comparison at a time: the server would compute several of them one after the other.
 async function compare() {
-  const number = ++asked;
+  clearTimeout(waiting);
   // One step of undo is what was typed without a pause.
   if (field.value !== history[at]) { history.length = at + 1; history.push(field.value); at += 1; }
+  isStale = isBusy;
+  if (isBusy) return;
+  isBusy = true;
   result.setAttribute("aria-busy", "true");
   const answer = await fetch("/change?format=html", { method: "POST", headers: { "Content-Type": "application/yaml" }, body: field.value }).catch(() => null);
-  if (number !== asked) return;
+  const html = await answer?.text().catch(() => null);
+  isBusy = false;
+  if (isStale) return compare();
   result.setAttribute("aria-busy", "false");
-  if (!answer) return say("The explorer cannot be reached.");
-  const page = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("result");
-  if (!page) return say("The change is too large.");
+  if (html == null) return say("The explorer cannot be reached.");
+  const page = new DOMParser().parseFromString(html, "text/html").getElementById("result");
+  if (!page) return say(answer.status === 413 ? "The change is too large." : "The change cannot be compared.");
   result.replaceChildren(...page.childNodes);
   prepare(result);
+  say(result.querySelector("h2")?.textContent ?? "");
   keep();
 }
-function soon() { clearTimeout(waiting); waiting = setTimeout(compare, 200); }
+function soon() { clearTimeout(waiting); waiting = setTimeout(compare, 150); }
 field.addEventListener("input", soon);
 form.addEventListener("submit", (event) => { event.preventDefault(); compare(); });
 document.addEventListener("tierwall-world", (event) => { event.preventDefault(); compare(); });

@@ -28,6 +28,11 @@ export function prepare(root) {
       left: () => move(-0.15, 0), right: () => move(0.15, 0), up: () => move(0, -0.15), down: () => move(0, 0.15),
     };
     figure.addEventListener("click", (event) => actions[event.target.closest("[data-zoom]")?.dataset.zoom]?.());
+    // The part that was seen, after the page came anew.
+    canvas.addEventListener("tierwall-view", (event) => {
+      const [x, y, width, height] = (event.detail ?? "").split(" ").map(Number);
+      if (height > 0) { box = { x, y, width, height }; show(); }
+    });
     figure.addEventListener("tierwall-zoom", (event) => actions[event.detail]?.());
     canvas.addEventListener("wheel", (event) => {
       if (!event.ctrlKey && !event.metaKey) return;

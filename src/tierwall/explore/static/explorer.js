@@ -27,7 +27,7 @@ let going = false;
 document.addEventListener("keydown", (event) => {
   const isField = event.target.matches("input, textarea, select, [contenteditable]");
   if (event.key === "Escape" && isField) event.target.blur();
-  if (isField || event.ctrlKey || event.metaKey || event.altKey || !on.checked) return;
+  if (isField || keys.open || event.ctrlKey || event.metaKey || event.altKey || !on.checked) return;
   if (event.key === "/") { event.preventDefault(); field.focus(); field.select(); }
   else if (event.key === "?") keys.showModal();
   else if (going && rooms[event.key]) location.assign(`/${rooms[event.key]}`);
@@ -63,7 +63,7 @@ function follow() {
   stream.addEventListener("world", (event) => {
     const now = JSON.parse(event.data);
     problem(now.problem);
-    if (now.version !== version) { version = now.version; refresh(); }
+    if (now.version !== version) refresh(now.version);
   });
   stream.addEventListener("error", () => problem("What you see may be old: the explorer cannot be reached."));
 }
@@ -72,23 +72,42 @@ document.addEventListener("visibilitychange", () => (document.hidden ? rest() : 
 addEventListener("pagehide", rest);
 follow();
 
-async function refresh() {
-  if (document.dispatchEvent(new CustomEvent("tierwall-world", { cancelable: true })) === false) return;
+// What a person did to a page: typed, sorted, scrolled, zoomed, and where the focus is. Elements are told by their order.
+const FIELDS = "input, select, textarea", STOPS = `a[href], button, ${FIELDS}`;
+function place() {
+  const boxes = [...main.querySelectorAll(".scroll, .manifest")].map((box) => [box.scrollTop, box.scrollLeft]);
+  const fields = [...main.querySelectorAll(FIELDS)].map((field) => [field.name, field.value]);
+  const sorted = [...main.querySelectorAll("table")].map((sheet) => table.order(sheet));
+  const views = [...main.querySelectorAll(".canvas svg")].map((svg) => svg.getAttribute("viewBox"));
+  const active = main.contains(document.activeElement) ? document.activeElement : null;
+  const href = active?.getAttribute("href"), stop = active ? [...main.querySelectorAll(STOPS)].indexOf(active) : -1;
+  return () => {
+    main.querySelectorAll("table").forEach((sheet, number) => table.sort(sheet, sorted[number]));
+    main.querySelectorAll(FIELDS).forEach((field, number) => {
+      const [name, value] = fields[number] ?? [];
+      if (name !== field.name || value === field.value) return;
+      field.value = value;
+      if (field.closest(".rows-filter")) field.dispatchEvent(new Event("input"));
+    });
+    main.querySelectorAll(".canvas").forEach((canvas, number) => canvas.dispatchEvent(new CustomEvent("tierwall-view", { detail: views[number] })));
+    main.querySelectorAll(".scroll, .manifest").forEach((box, number) => { if (boxes[number]) [box.scrollTop, box.scrollLeft] = boxes[number]; });
+    const same = href ? [...main.querySelectorAll("a[href]")].find((link) => link.getAttribute("href") === href) : main.querySelectorAll(STOPS)[stop];
+    same?.focus({ preventScroll: true });
+  };
+}
+
+async function refresh(now) {
+  if (document.dispatchEvent(new CustomEvent("tierwall-world", { cancelable: true })) === false) { version = now; return; }
   const answer = await fetch(location.href).catch(() => null);
-  if (!answer) return;
-  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-  const fresh = page.getElementById("main");
-  if (!fresh) return;
-  const scrolled = [...main.querySelectorAll(".scroll")].map((box) => [box.scrollTop, box.scrollLeft]);
-  const filters = [...main.querySelectorAll(".rows-filter input")].map((input) => input.value);
-  const focused = main.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+  const html = await answer?.text().catch(() => null);
+  const page = html == null ? null : new DOMParser().parseFromString(html, "text/html"), fresh = page?.getElementById("main");
+  if (!fresh) return problem("What you see is old: the page cannot be loaded again.");
+  version = now;
+  const restore = place(), top = scrollY;
   main.replaceChildren(...fresh.childNodes);
   document.title = page.title;
   prepare(main);
-  main.querySelectorAll(".scroll").forEach((box, number) => { if (scrolled[number]) [box.scrollTop, box.scrollLeft] = scrolled[number]; });
-  main.querySelectorAll(".rows-filter input").forEach((input, number) => {
-    if (filters[number]) { input.value = filters[number]; input.dispatchEvent(new Event("input")); }
-  });
-  if (focused) [...main.querySelectorAll("a[href]")].find((link) => link.getAttribute("href") === focused)?.focus();
+  restore();
+  scrollTo(scrollX, top);
   say("The objects changed; this page is up to date.");
 }

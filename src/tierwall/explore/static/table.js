@@ -13,15 +13,24 @@ function sortable(table, head, column) {
   button.type = "button";
   button.append(...head.childNodes);
   head.append(button);
-  button.addEventListener("click", () => {
-    const up = head.getAttribute("aria-sort") !== "ascending";
-    for (const other of head.parentElement.cells) other.removeAttribute("aria-sort");
-    head.setAttribute("aria-sort", up ? "ascending" : "descending");
-    const order = new Intl.Collator("en", { numeric: true }).compare;
-    const rows = [...table.tBodies[0].rows].map((row) => [row.cells[column]?.textContent ?? "", row]);
-    rows.sort(([left], [right]) => (up ? order(left, right) : order(right, left)));
-    table.tBodies[0].append(...rows.map(([, row]) => row));
-  });
+  button.addEventListener("click", () => sort(table, [column, head.getAttribute("aria-sort") !== "ascending"]));
+}
+
+// The column by which a table is sorted, and whether upwards; nothing if it is in the order of the server.
+export function order(table) {
+  const column = [...(table.tHead?.rows[0].cells ?? [])].findIndex((head) => head.hasAttribute("aria-sort"));
+  return column < 0 ? null : [column, table.tHead.rows[0].cells[column].getAttribute("aria-sort") === "ascending"];
+}
+
+export function sort(table, by) {
+  const head = by && table.tHead?.rows[0].cells[by[0]];
+  if (!head) return;
+  for (const other of head.parentElement.cells) other.removeAttribute("aria-sort");
+  head.setAttribute("aria-sort", by[1] ? "ascending" : "descending");
+  const compare = new Intl.Collator("en", { numeric: true }).compare;
+  const rows = [...table.tBodies[0].rows].map((row) => [row.cells[by[0]]?.textContent ?? "", row]);
+  rows.sort(([left], [right]) => (by[1] ? compare(left, right) : compare(right, left)));
+  table.tBodies[0].append(...rows.map(([, row]) => row));
 }
 
 function filterable(table) {

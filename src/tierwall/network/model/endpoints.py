@@ -150,8 +150,16 @@ MAX_REPLICAS = 2
 _GROUPS = {kind: group for group, kind in WORKLOADS}
 
 
-def pods(snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]]) -> Iterator[Endpoint]:
-    """Yield all pods, those that have ended too; `namespaces` has the labels of every namespace that has objects."""
+def pods(
+    snapshot: Snapshot,
+    namespaces: Mapping[str, Mapping[str, str]],
+    read: dict[Resource, Endpoint],
+    before: Mapping[Resource, Endpoint],
+) -> Iterator[Endpoint]:
+    """Yield all pods, those that have ended too; `namespaces` has the labels of every namespace that has objects.
+
+    `read` gets every Pod with its endpoint; those of `before` are taken over where nothing about them changed.
+    """
     taken: set[tuple[str, str]] = set()
     shown: set[Reference] = set()
     for resource in snapshot.of_kind("", "Pod"):
@@ -167,9 +175,13 @@ def pods(snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]]) -> Ite
         taken.add((resource.namespace, resource.name))
         status = nested_map(resource.value, "status")
         labels = namespaces[resource.namespace]
-        yield pod_endpoint(
-            resource.namespace, resource.name, labels, resource.metadata, resource.spec, status, workload
-        )
+        endpoint = before.get(resource)
+        if endpoint is None or endpoint.namespace_labels != labels or endpoint.workload != workload:
+            endpoint = pod_endpoint(
+                resource.namespace, resource.name, labels, resource.metadata, resource.spec, status, workload
+            )
+        read[resource] = endpoint
+        yield endpoint
     nodes = sum(1 for _ in snapshot.of_kind("", "Node"))
     for group, kind in WORKLOADS:
         for resource in snapshot.of_kind(group, kind):

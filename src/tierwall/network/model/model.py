@@ -26,6 +26,7 @@ from tierwall.network.model.policies import (
 from tierwall.network.model.policies import KINDS as POLICY_KINDS
 from tierwall.network.model.rules import EGRESS, INGRESS, TIERS, Direction, TieredPolicy, TierName
 from tierwall.resources.once import per_snapshot, provide
+from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.workloads import WORKLOADS
 from tierwall.values.addresses import Address
@@ -37,9 +38,12 @@ _OF_ENDPOINTS = frozenset((*WORKLOADS, *(("", kind) for kind in ("Namespace", "N
 class ModelEndpoints:
     """All endpoints of a snapshot, and the labels of its namespaces. Models whose policies differ may share them."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, before: ModelEndpoints | None = None) -> None:
+        """`before`: those of an earlier snapshot. Pods that did not change are taken over."""
         self.namespaces = _namespaces(snapshot)
-        every_pod = tuple(pods(snapshot, self.namespaces))
+        # The pods by the objects that they were read from.
+        self.of: dict[Resource, Endpoint] = {}
+        every_pod = tuple(pods(snapshot, self.namespaces, self.of, before.of if before is not None else {}))
         self.pods = tuple(pod for pod in every_pod if not pod.ended)
         self.nodes = tuple(node_endpoint(node) for node in snapshot.of_kind("", "Node"))
         self.node_addresses = NodeAddresses(self.nodes)
@@ -188,7 +192,8 @@ def provide_network_model(before: Snapshot, after: Snapshot) -> None:
     ]
     # A policy may be all that there is of a namespace.
     is_same = not changed & _OF_ENDPOINTS and _namespaces(after) == model.namespaces
-    provide(NetworkModel(in_force, policies=read, endpoints=model.endpoints if is_same else None), network_model, after)
+    endpoints = model.endpoints if is_same else ModelEndpoints(in_force, model.endpoints)
+    provide(NetworkModel(in_force, policies=read, endpoints=endpoints), network_model, after)
 
 
 @per_snapshot

@@ -26,6 +26,7 @@ from tierwall.network.reach.matrix import (
     ReachMatrix,
     reach_matrix,
 )
+from tierwall.network.reach.membership import Membership
 from tierwall.network.reach.naming import EndpointNames
 from tierwall.network.reach.spaces import bits, mask_of, union
 from tierwall.resources.snapshot import KindKey, Snapshot
@@ -130,10 +131,11 @@ def differences(before: Snapshot, after: Snapshot) -> Iterator[ChangedConnection
     counterparts = Counterparts(old, new)
     yield from _one_sided(old, old.everybody & ~counterparts.common, REMOVED)
     yield from _one_sided(new, new.everybody & ~mask_of(counterparts.before), ADDED)
+    sides = _Sides.of(old, new, counterparts)
     candidates = _candidates(old, new, counterparts, changed)
-    comparison = _Comparison(old, new, counterparts, candidates, explain=False)
+    comparison = _Comparison(sides, candidates, explain=False)
     if pairs := {bit: sources for bit in candidates if (sources := comparison.changed_sources(bit))}:
-        yield from _Comparison(old, new, counterparts, pairs, explain=True).changes()
+        yield from _Comparison(sides, pairs, explain=True).changes()
 
 
 def changed_objects(before: Snapshot, after: Snapshot) -> set[tuple[KindKey, Reference]]:
@@ -200,25 +202,35 @@ def _one_sided(classes: EndpointClasses, endpoints: int, change: str) -> Iterato
 _NOBODY = DestinationGroup(0, (), 0)
 
 
+class _Sides(NamedTuple):
+    """Both sides of a comparison: the classes, which line up, and what rules match."""
+
+    old: EndpointClasses
+    new: EndpointClasses
+    counterparts: Counterparts
+    memberships: tuple[Membership, Membership]
+
+    @classmethod
+    def of(cls, old: EndpointClasses, new: EndpointClasses, counterparts: Counterparts) -> _Sides:
+        before = Membership(old)
+        # Rules match the same where both sides have the same endpoints.
+        after = before if old.all is new.all else Membership(new)
+        return cls(old, new, counterparts, (before, after))
+
+
 class _Comparison:
     """Compares some destinations, each with its sources, between sides whose classes line up.
 
     `pairs` and all results are in numbers of the old side. Without `explain`, only verdicts are compared.
     """
 
-    def __init__(
-        self,
-        old: EndpointClasses,
-        new: EndpointClasses,
-        counterparts: Counterparts,
-        pairs: Mapping[int, int],
-        explain: bool,
-    ) -> None:
+    def __init__(self, sides: _Sides, pairs: Mapping[int, int], explain: bool) -> None:
+        counterparts = sides.counterparts
         self._pairs, self._counterparts = pairs, counterparts
         then = {counterparts.after[bit]: counterparts.in_new(sources) for bit, sources in pairs.items()}
         self._old, new_side = (
-            reach_matrix(classes, explain=explain, denied=True, pairs=each)
-            for classes, each in ((old, pairs), (new, then))
+            reach_matrix(classes, explain=explain, denied=True, pairs=each, membership=membership)
+            for classes, each, membership in zip(sides[:2], (pairs, then), sides.memberships, strict=True)
         )
         self._old_of = {bit: group for group in self._old.groups for bit in bits(group.destinations)}
         self._new_of = {

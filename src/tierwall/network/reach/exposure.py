@@ -19,7 +19,7 @@ from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.labels import EVERYTHING, Requirement, Selector
 from tierwall.core.reference import Reference
 from tierwall.network.model.endpoints import NAMESPACE_NAME, Endpoint
-from tierwall.network.model.model import NetworkModel, network_model
+from tierwall.network.model.model import NetworkModel, network_model, provide_network_model
 from tierwall.network.model.rules import TieredPolicy, peers_by_kind
 from tierwall.network.reach.classes import EndpointClasses, RelevantAttributes
 from tierwall.network.reach.label_space import OTHER_VALUE, LabelBox, LabelSpace, join, regions
@@ -298,7 +298,9 @@ def with_stand_ins(
         pod = _resource("Pod", namespace, f"{_PREFIX}{number}", labels.items(), spec=spec)
         added.append(pod)
         pods[pod.namespace, pod.name] = hypothetical
-    return HypotheticalSnapshot(snapshot.with_changes(put=added), pods, is_complete)
+    beside = snapshot.with_changes(put=added)
+    provide_network_model(snapshot, beside)
+    return HypotheticalSnapshot(beside, pods, is_complete)
 
 
 def _resource(kind: str, namespace: str, name: str, labels: Iterable[tuple[str, str]], **more: Any) -> Resource:

@@ -175,13 +175,15 @@ def reach_matrix(
     pairs: Mapping[int, int] | None = None,
     ports: Sequence[PortRange] | None = None,
     progress: Progress | None = None,
+    membership: Membership | None = None,
 ) -> ReachMatrix:
     """Return the matrix of all classes, or of some sources, destinations and ports; with a focus, to and from it.
 
     With `explain`, passages also differ by the rules that decide them. With `denied`, denied passages are included.
-    `pairs` has the only destinations that are asked about, each with its only sources.
+    `pairs` has the only destinations that are asked about, each with its only sources. `membership` is that of the
+    classes, if it is known.
     """
-    rows = Rows(classes, explain)
+    rows = Rows(classes, explain, membership)
     wanted = rows.ports.everything if ports is None else union(map(rows.ports.mask, ports))
     if pairs is not None:
         sources, destinations = union(set(pairs.values())), mask_of(pairs)

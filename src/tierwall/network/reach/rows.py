@@ -51,9 +51,10 @@ class Rows:
     With `explain`, outcomes name the deciding rules; otherwise they differ only by verdict and domain names.
     """
 
-    def __init__(self, classes: EndpointClasses, explain: bool) -> None:
+    def __init__(self, classes: EndpointClasses, explain: bool, membership: Membership | None = None) -> None:
+        """`membership`: that of the classes, if it is known."""
         self.classes = classes
-        self.membership = Membership(classes)
+        self.membership = Membership(classes) if membership is None else membership
         self.explain = explain
         self.ports = self.membership.ports
         self._rows: dict[tuple[Any, ...], Row] = {}

@@ -134,7 +134,7 @@ class ExplorerApp:
             text = body.decode(errors="replace")
             if first(query, "format") == "html":
                 return await self._page(request, lambda explored: (change(explored, query, text), False))
-            return await self._page(request, lambda explored: (change(explored, query, text), True))
+            return await self._page(request, lambda explored: (change(explored, query, text, as_json=True), True))
         if kind == "application/x-www-form-urlencoded":
             try:
                 fields = dict(

@@ -204,9 +204,30 @@ async def test_pages_work_before_scripts_do(chromium: BrowserLab, lab: ExplorerL
 WIDE = """() => document.documentElement.scrollWidth <= innerWidth ? [] : [document.documentElement.scrollWidth,
   ...[...document.querySelectorAll("body *")].filter((each) => each.getBoundingClientRect().right > innerWidth)
   .map((each) => each.outerHTML.slice(0, 100))]"""
+FRAMES = "new Promise((done) => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(done))))"
 # What is too small to be hit with a finger.
-SMALL = """() => [...document.querySelectorAll("header a, button, input:not([type=checkbox])")]
-  .filter((each) => each.offsetParent && each.getBoundingClientRect().height < 24).map((each) => each.outerHTML)"""
+SMALL = """() => [...document.querySelectorAll("a[href], button, input, select, textarea")]
+  .filter((each) => each.checkVisibility() && !each.closest("dialog") && each.type !== "checkbox")
+  .map((each) => [each.getBoundingClientRect(), each.outerHTML.slice(0, 100)])
+  .filter(([box]) => box.height < 23.9 || box.width < 23.9)
+  .map(([box, html]) => `${box.width} x ${box.height}: ${html}`)"""
+# What the keyboard must reach: everything that can be chosen and is shown, and boxes that scroll.
+STOPS = """() => [...document.querySelectorAll("a[href], button, input, select, textarea, [tabindex='0']")]
+  .filter((each) => each.checkVisibility() && !each.closest("dialog")).length"""
+# The element with the focus: its number, nothing outside of the page, and whether one can see that it has the focus.
+FOCUS = """() => {
+  const element = document.activeElement, style = getComputedStyle(element);
+  if (element === document.body || element.dataset.met) return null;
+  element.dataset.met = "yes";
+  const drawn = element.querySelector(":scope > .unit, :scope > .label-box, :scope > .hit");
+  const isSeen = drawn ? getComputedStyle(drawn).strokeWidth !== "1.3px" : style.outlineStyle !== "none";
+  return isSeen ? "" : element.outerHTML.slice(0, 100);
+}"""
+# The longest motion of anything on the page, in seconds.
+MOTION = """() => Math.max(...[...document.querySelectorAll("*")].map((each) => {
+  const style = getComputedStyle(each);
+  return Math.max(...`${style.transitionDuration},${style.animationDuration}`.split(",").map(parseFloat));
+}))"""
 
 
 # The rules of axe-core that depend on width or colours; the others find the same on the page at any size.
@@ -225,6 +246,28 @@ async def grave(page: Page, rules: tuple[str, ...] = ()) -> list[tuple[str, str]
 
 
 @journey
+async def test_the_keyboard_reaches_everything_and_shows_where_it_is(context: BrowserContext, lab: ExplorerLab) -> None:
+    page = await opened(context, lab)
+    for path in PATHS:
+        await page.goto(f"{lab.server.origin}{path}")
+        await expect(page.locator("html.scripted")).to_be_attached()
+        await page.evaluate("document.activeElement.blur()")
+        count = 0
+        while True:
+            await page.keyboard.press("Tab")
+            unseen = await page.evaluate(FOCUS)
+            if unseen is None:
+                break
+            assert unseen == "", path
+            count += 1
+        assert count == await page.evaluate(STOPS), path
+    await page.goto(lab.server.origin)
+    await page.keyboard.press("Tab")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#main")).to_be_focused()
+
+
+@journey
 async def test_every_page_fits_and_can_be_used_by_all(chromium: BrowserLab, lab: ExplorerLab) -> None:
     async with chromium.context(reduced_motion="reduce") as context:
         page = await opened(context, lab)
@@ -236,9 +279,22 @@ async def test_every_page_fits_and_can_be_used_by_all(chromium: BrowserLab, lab:
             for width, scheme in SIZES:
                 await page.set_viewport_size({"width": width, "height": 800})
                 await page.emulate_media(color_scheme=scheme)
+                # A drawing takes a frame or two to fit a window that changed.
+                await page.evaluate(FRAMES)
                 assert await page.evaluate(WIDE) == [], (path, width)
                 assert await page.evaluate(SMALL) == [], (path, width)
                 assert await grave(page, SIZED if width == 320 else ()) == [], (path, width)
+            assert await page.evaluate(MOTION) == 0, path
+        await page.emulate_media(reduced_motion="no-preference")
+        assert 0 < await page.evaluate(MOTION) < 0.2
+        # Dialogs, a wrong change and a result with findings are states of their own.
+        await page.goto(f"{lab.server.origin}/change")
+        for text in ("a: [", "{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {a: b}}}"):
+            await page.locator("#manifests").fill(text)
+            await expect(page.locator("#result[aria-busy=false] h2").first).not_to_have_text("Nothing changes")
+            assert await grave(page) == [], text
+        await page.locator("[data-keys]").click()
+        assert await grave(page) == []
         assert watch.complaints == []
 
 
@@ -307,17 +363,39 @@ async def test_a_page_follows_the_files_and_keeps_its_place(context: BrowserCont
     try:
         page = await opened(context, lab, "/network")
         box = page.locator(".scroll").first
+        # Thirty namespaces are a matrix, at a size that can be read; its names stay when it is moved.
+        svg = page.locator(".drawing.large svg")
+        await page.set_viewport_size({"width": 800, "height": 900})
+        await page.reload()
+        assert (
+            float((await svg.get_attribute("viewBox") or "").split()[2])
+            < 800
+            < int(await svg.get_attribute("width") or 0)
+        )
         await box.evaluate("box => { box.scrollTop = 300; }")
+        await page.get_by_role("button", name="Move right").click()
+        await expect(svg.locator("[data-axis=beside]")).not_to_have_attribute("transform", "translate(0 0)")
+        seen = await svg.get_attribute("viewBox")
+        await page.get_by_role("button", name="Ports", exact=True).click()
+        await page.locator("input[name=focus]").fill("team-7")
         await page.locator(".rows-filter input").first.fill("team-2")
         await page.evaluate("window.kept = 1")
         file.write_text(before.replace("port: 8025", "port: 9025"))
         await expect(page.locator("table").first).to_contain_text("9025")
         assert await page.evaluate("window.kept") == 1
         await expect(page.locator(".rows-filter input").first).to_have_value("team-2")
+        await expect(page.locator(".rows-filter input").first).to_be_focused()
+        await expect(page.locator("input[name=focus]")).to_have_value("team-7")
+        await expect(page.locator("th[aria-sort=ascending]")).to_have_text("Ports")
+        await expect(svg).to_have_attribute("viewBox", seen or "")
         await expect(page.locator("#badge")).to_be_hidden()
         file.write_text("a: [")
         await expect(page.locator("#badge")).to_contain_text("may be old")
         await expect(page.locator("table").first).to_contain_text("9025")
+        file.write_text(before)
+        await expect(page.locator("#badge")).to_be_hidden()
+        file.unlink()
+        await expect(page.locator(".summary")).to_contain_text("between 0 namespaces")
     finally:
         lab.close()
 

@@ -104,10 +104,10 @@ def _whole(snapshot: Snapshot, text: str, is_target: bool) -> Iterator[AskedEnd]
 
 def _bare(snapshot: Snapshot, text: str, is_target: bool) -> tuple[str, ...]:
     for name in dict.fromkeys((text, text.lower())):
-        if found := named.ends(snapshot).get(name, ()):
-            return found
-        if is_target and (found := named.services(snapshot).get(name, ())):
-            return found
+        if known := named.ends(snapshot).get(name, ()):
+            return known
+        if is_target and (known := named.services(snapshot).get(name, ())):
+            return known
     return ()
 
 

@@ -160,7 +160,7 @@ def _about(snapshot: Snapshot, text: str) -> Iterator[Choice]:
 def _network(snapshot: Snapshot, source: str, destination: str) -> Meanings:
     destination, port = split_port(destination)
     sources, destinations = list(ends(snapshot, source)), list(ends(snapshot, destination, is_target=True))
-    unknown = [text for text, found in ((source, sources), (destination, destinations)) if not found]
+    unknown = [text for text, meant in ((source, sources), (destination, destinations)) if not meant]
     if unknown:
         return _unknown(snapshot, *unknown)
     choices = list(islice(_connections(snapshot, sources, destinations, port), MAX_CHOICES))

@@ -20,8 +20,10 @@ from tierwall.render.svg import curve, label_place
 # A graph with more units or arrows than this is drawn as a matrix.
 MAX_UNITS, MAX_ARROWS = 24, 70
 LETTER, SMALL_LETTER, MAX_NAME, MAX_LABEL = 7.6, 6.6, 34, 26
+# The least height and width of what can be chosen.
+TARGET = 25
 # Of a matrix: the side of a cell, the room for names, and the most units.
-SIDE, MARGIN, MAX_SIDE = 16, 190, 400
+SIDE, MARGIN, MAX_SIDE = 24, 200, 400
 
 
 def drawing(folded: Fold, title: str) -> Markup:
@@ -54,7 +56,7 @@ def drawing(folded: Fold, title: str) -> Markup:
         tag("div", buttons, class_="zoom", role="group", aria_label="Zoom and move the drawing"),
         tag("div", picture, class_="canvas", data_pan=True),
         tag("figcaption", tag("ul", key, class_="key")),
-        class_="drawing",
+        class_="drawing" if is_graph else "drawing large",
     )
 
 
@@ -109,7 +111,7 @@ def _graph(folded: Fold, title: str) -> Markup:
             tag("path", d=curve(points), class_=f"edge {cell.kind}", marker_start=start, marker_end="url(#head)")
         )
         text = shortened(cell.shown, MAX_LABEL)
-        half = len(text) * SMALL_LETTER / 2 + 5
+        half = max(len(text) * SMALL_LETTER / 2 + 5, TARGET / 2 + 1)
         x, y = label_place(points, half, taken)
         taken.append((x, y, half))
         labels.append(_label(folded, (source, destination), text, words, x, y, half))
@@ -136,7 +138,7 @@ def _label(folded: Fold, pair: tuple[int, int], text: str, words: str, x: float,
     source, destination = (folded.units[number].focus for number in pair)
     content = joined(
         tag("title", words),
-        tag("rect", x=x - half, y=y - 11, width=2 * half, height=22, rx=5, class_="label-box"),
+        tag("rect", x=x - half, y=y - TARGET / 2, width=2 * half, height=TARGET, rx=5, class_="label-box"),
         tag("text", text, x=x, y=y + 4, class_="label", text_anchor="middle"),
     )
     if source and destination:
@@ -186,24 +188,25 @@ def _matrix(folded: Fold, title: str) -> Markup:
     units = folded.units[:MAX_SIDE]
     width = MARGIN + SIDE * len(units) + 10
     rows = [_row(folded, number, len(units)) for number in range(len(units))]
-    names = []
+    beside, above = [], []
     for number, unit in enumerate(units):
         middle = MARGIN + SIDE * number + SIDE / 2 + 4
         text = shortened(unit.name, 26)
         side = tag("text", text, x=MARGIN - 8, y=middle, text_anchor="end", class_="name")
-        top = tag(
-            "text",
-            text,
-            transform=f"translate({middle:.0f} {MARGIN - 8}) rotate(-90)",
-            class_="name",
-            aria_hidden="true",
-        )
+        turned = f"translate({middle:.0f} {MARGIN - 8}) rotate(-90)"
+        above.append(tag("text", text, transform=turned, class_="name", aria_hidden="true"))
         hit = tag("rect", x=0, y=MARGIN + SIDE * number, width=MARGIN, height=SIDE, class_="hit")
         if unit.focus:
             side = tag("a", hit, side, href=address("/network", focus=unit.focus), aria_label=f"Unfold {unit.name}")
-        names += [side, top]
+        beside.append(side)
     lines = tag("path", d="".join(_grid(len(units))), class_="grid")
-    return _svg(width, width, title, lines, rows, names)
+    # The names stay in sight when the drawing is moved.
+    axes = [
+        tag("g", tag("rect", width=across, height=along, class_="axis"), names, data_axis=axis)
+        for axis, across, along, names in (("above", width, MARGIN, above), ("beside", MARGIN, width, beside))
+    ]
+    corner = tag("g", tag("rect", width=MARGIN, height=MARGIN, class_="axis"), data_axis="corner")
+    return _svg(width, width, title, lines, rows, axes, corner)
 
 
 def _grid(count: int) -> Iterator[str]:
@@ -223,13 +226,14 @@ def _row(folded: Fold, source: int, count: int) -> list[Markup]:
             continue
         x = MARGIN + SIDE * destination
         if cell.kind == "all":
-            shape = f"M{x + 1} {y + 1}h14v14h-14z"
+            shape = f"M{x + 1} {y + 1}h{SIDE - 2}v{SIDE - 2}h-{SIDE - 2}z"
         elif cell.kind == "some":
             # The more pairs may connect, the larger.
-            side = 4 + 2 * min(4, int(cell.share * 5))
+            side = 6 + 3 * min(4, int(cell.share * 5))
             start = (SIDE - side) // 2
             shape = f"M{x + start} {y + start}h{side}v{side}h-{side}z"
         else:
-            shape = f"M{x + 8} {y + 2}l6 6l-6 6l-6 -6z"
+            half = SIDE // 2 - 3
+            shape = f"M{x + SIDE // 2} {y + 3}l{half} {half}l-{half} {half}l-{half} -{half}z"
         shapes.setdefault(cell.kind, []).append(shape)
     return [tag("path", d="".join(parts), class_=f"cell {kind}") for kind, parts in shapes.items()]

@@ -5,23 +5,35 @@ export function prepare(root) {
     if (!svg || canvas.dataset.ready) continue;
     canvas.dataset.ready = "yes";
     canvas.classList.add("live");
-    const whole = { x: 0, y: 0, width: Number(svg.dataset.width), height: Number(svg.dataset.height) };
-    // A small drawing is not blown up: it keeps its size, in the middle.
-    const room = canvas.clientWidth || whole.width;
-    if (whole.width < room) { whole.x = (whole.width - room) / 2; whole.width = room; }
-    let box = { ...whole }, frame = 0;
+    let whole, box, room = 0, frame = 0;
     const show = () => {
       cancelAnimationFrame(frame);
-      frame = requestAnimationFrame(() => svg.setAttribute("viewBox", `${box.x} ${box.y} ${box.width} ${box.height}`));
+      frame = requestAnimationFrame(() => {
+        svg.setAttribute("viewBox", `${box.x} ${box.y} ${box.width} ${box.height}`);
+        // The names of a matrix stay at its edges.
+        const right = Math.max(box.x, 0), down = Math.max(box.y, 0);
+        for (const axis of svg.querySelectorAll("[data-axis]"))
+          axis.setAttribute("transform", `translate(${axis.dataset.axis === "above" ? 0 : right} ${axis.dataset.axis === "beside" ? 0 : down})`);
+      });
     };
     const zoom = (factor, x = 0.5, y = 0.5) => {
       const width = Math.min(Math.max(box.width * factor, 80), whole.width * 2), scale = width / box.width;
       box = { x: box.x + box.width * x * (1 - scale), y: box.y + box.height * y * (1 - scale), width, height: box.height * scale };
       show();
     };
-    // On a narrow screen, letters that can be read come first: the rest is a move away.
-    if (room < 640 && whole.width > room / 0.7) zoom(room / 0.7 / whole.width, 0, 0.5);
-    else show();
+    const begin = () => {
+      const width = Number(svg.dataset.width), height = Number(svg.dataset.height);
+      room = canvas.clientWidth || width;
+      // A small drawing is not blown up: it keeps its size, in the middle.
+      whole = { x: Math.min(0, (width - room) / 2), y: 0, width: Math.max(width, room), height };
+      box = { ...whole };
+      // Letters that can be read and hit come first, in a large matrix and on a narrow screen: the rest is a move away.
+      if (figure.classList.contains("large") && width > room) box = { x: 0, y: 0, width: room, height: canvas.clientHeight || room };
+      else if (room < 640 && width > room) zoom(room / width, 0, 0.5);
+      show();
+    };
+    begin();
+    new ResizeObserver(() => { if (canvas.clientWidth && canvas.clientWidth !== room) begin(); }).observe(canvas);
     const move = (x, y) => { box.x += x * box.width; box.y += y * box.height; show(); };
     const actions = {
       in: () => zoom(0.75), out: () => zoom(1 / 0.75), fit: () => { box = { ...whole }; show(); },

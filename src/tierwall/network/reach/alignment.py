@@ -43,7 +43,7 @@ def _bit(classes: EndpointClasses, endpoint: Endpoint | None) -> int | None:
     return None if endpoint is None else classes.of(endpoint).bit
 
 
-class Counterparts:
+class ClassTranslator:
     """Maps each class of one side to its counterpart on the other, by number; some classes are on one side only."""
 
     def __init__(self, old: EndpointClasses, new: EndpointClasses) -> None:

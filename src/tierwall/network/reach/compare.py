@@ -16,7 +16,7 @@ from tierwall.network.detail import NOT_APPLICABLE
 from tierwall.network.model.model import network_model
 from tierwall.network.model.policies import KINDS as POLICY_KINDS
 from tierwall.network.model.rules import Direction
-from tierwall.network.reach.alignment import Counterparts, aligned, touched
+from tierwall.network.reach.alignment import ClassTranslator, aligned, touched
 from tierwall.network.reach.classes import EndpointClasses
 from tierwall.network.reach.listing import ConnectionEntry, ConnectionFlow, FlowDescriber, only_itself
 from tierwall.network.reach.matrix import (
@@ -128,7 +128,7 @@ def differences(before: Snapshot, after: Snapshot) -> Iterator[ChangedConnection
     if not changed:
         return
     old, new = aligned(network_model(before), network_model(after))
-    counterparts = Counterparts(old, new)
+    counterparts = ClassTranslator(old, new)
     yield from _one_sided(old, old.everybody & ~counterparts.common, REMOVED)
     yield from _one_sided(new, new.everybody & ~mask_of(counterparts.before), ADDED)
     sides = _Sides.of(old, new, counterparts)
@@ -150,7 +150,7 @@ def changed_objects(before: Snapshot, after: Snapshot) -> set[tuple[KindKey, Ref
 
 
 def _candidates(
-    old: EndpointClasses, new: EndpointClasses, counterparts: Counterparts, changed: set[tuple[KindKey, Reference]]
+    old: EndpointClasses, new: EndpointClasses, counterparts: ClassTranslator, changed: set[tuple[KindKey, Reference]]
 ) -> dict[int, int]:
     """Return the connections that may change: destinations on both sides, each with its sources.
 
@@ -207,11 +207,11 @@ class _Sides(NamedTuple):
 
     old: EndpointClasses
     new: EndpointClasses
-    counterparts: Counterparts
+    counterparts: ClassTranslator
     memberships: tuple[Membership, Membership]
 
     @classmethod
-    def of(cls, old: EndpointClasses, new: EndpointClasses, counterparts: Counterparts) -> _Sides:
+    def of(cls, old: EndpointClasses, new: EndpointClasses, counterparts: ClassTranslator) -> _Sides:
         before = Membership(old)
         # Rules match the same where both sides have the same endpoints.
         after = before if old.all is new.all else Membership(new)

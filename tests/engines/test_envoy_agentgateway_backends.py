@@ -208,3 +208,33 @@ def test_a_server_demands_a_token(lab: SettingsLab) -> None:
         assert passes(ask(running, "/", "tools/call", ann, name="add"))
         assert not passes(ask(running, "/", "tools/call", bob, name="add"))
         assert running.send("/", "GET").status == 401
+
+
+def test_an_xbackend_is_an_mcp_server_too() -> None:
+    group = "agentic.prototype.x-k8s.io"
+    xbackend = {
+        "apiVersion": f"{group}/v0alpha0",
+        "kind": "XBackend",
+        "metadata": {"name": "tools", "namespace": "shop"},
+        "spec": {"mcp": {"serviceName": "one", "port": 80, "path": "/tools"}},
+    }
+    way = {"backendRefs": [{"group": group, "kind": "XBackend", "name": "tools"}]}
+    judged = {"mcp": {"authorization": rules("mcp.tool.name == 'add' && mcp.tool.target == 'tools'")}}
+    objects = [gateway(), service("one"), xbackend, route("r", [way]), policy("p", "HTTPRoute/r", backend=judged)]
+    with settings_lab(objects, ("XBackend/shop/tools",)) as running:
+        assert passes(ask(running, "/tools", "tools/call", name="add"))
+        assert not passes(ask(running, "/tools", "tools/call", name="rm"))
+        # Only its own path has a stream.
+        assert (running.send("/tools").status, running.send("/admin").status) == (200, 403)
+
+
+def test_no_copy_goes_past_the_rules_of_its_server() -> None:
+    mirror = {"type": "RequestMirror", "requestMirror": {"backendRef": to("judged")[0]}}
+    objects = [
+        gateway(),
+        server("judged", policies={"mcp": {"authorization": rules("false")}}),
+        server("open"),
+        route("r", [{"filters": [mirror], "backendRefs": to("open")}]),
+    ]
+    with settings_lab(objects, tuple(f"AgentgatewayBackend/shop/{name}" for name in ("judged", "open"))) as running:
+        assert running.send("/").status == 500

@@ -7,6 +7,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
-from tests.labs.settings_lab import SettingsLab, settings_lab
+from tests.labs.settings_lab import EchoBackend, SettingsLab, settings_lab
 from tests.worlds.gateway_settings import gateway, policy, route, secret, service, to
 
 KEY = ec.generate_private_key(ec.SECP256R1())
@@ -298,5 +299,31 @@ def test_what_cannot_be_enforced_is_closed(lab: SettingsLab) -> None:
 
 def test_a_service_is_asked(lab: SettingsLab) -> None:
     before = len(lab.backend.paths)
-    assert lab.send("/ask/x").status == 200
-    assert lab.backend.paths[before:] == ["/check/ask/x", "/ask/x"]
+    assert lab.send("/ask/x?y=1").status == 200
+    assert lab.backend.paths[before:] == ["/check", "/ask/x?y=1"]
+
+
+def test_a_service_is_asked_at_the_path_of_its_url() -> None:
+    ways = [{"matches": [{"path": {"value": f"/{name}"}}], "backendRefs": to(name)} for name in ("one", "two")]
+    with closing(EchoBackend()) as guard:
+        url = f"http://127.0.0.1:{guard.address.port}/api/verify"
+        objects = [
+            gateway(),
+            service("one"),
+            service("two"),
+            route(
+                "web",
+                [{"matches": [{"path": {"value": f"/{name}"}}], "backendRefs": to(name)} for name in ("one", "two")],
+            ),
+            policy("p", "Service/two", backend={"extAuth": {"url": url, "http": {}}}),
+        ]
+        with settings_lab(objects, ("one", "two")) as running:
+            assert running.send("/one").status == 200
+            assert guard.paths == []
+            assert running.send("/two").status == 200
+            assert guard.paths == ["/api/verify"]
+            assert running.send("/two", x_status="403").status == 403
+        objects.append(policy("q", "HTTPRoute/web", traffic={"extAuth": {"url": url, "http": {}}}))
+        with settings_lab(objects, ("one", "two")) as running:
+            assert running.send("/one", x_status="401").status == 401
+            assert guard.paths[-1] == "/api/verify"

@@ -37,7 +37,7 @@ def codes(resources: XdsResources) -> list[str]:
 
 def test_every_enforced_field_has_a_compiler_and_no_other() -> None:
     enforced = {path for path in FIELDS if ENFORCEMENT[path].state is not EnforcementState.NOT_ENFORCED}
-    assert {*compiler.FIELDS, *compiler.MCP_FIELDS} == enforced
+    assert {*compiler.FIELDS, *compiler.BACKEND_FIELDS} == enforced
 
 
 def test_a_restriction_that_envoy_cannot_enforce_closes_its_rule_alone() -> None:

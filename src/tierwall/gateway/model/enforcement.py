@@ -48,6 +48,23 @@ _NO_AI = "Envoy does not read the messages of language models"
 _ENFORCED = FieldRule(EnforcementState.ENFORCED)
 _NO_EXPRESSION = "Envoy does not evaluate expressions here"
 
+_ASKING = (
+    "FailOpen counts as FailClosed; answers are not cached; the service is a Service or a URL; `http.path` is a"
+    " constant text"
+)
+
+
+def _ext_auth_parts(field: str) -> Mapping[str, FieldRule]:
+    return {
+        f"{field}.grpc.requestMetadata": _not(_NO_EXPRESSION, restricts=True),
+        f"{field}.http.addRequestHeaders": _not(_NO_EXPRESSION, restricts=True),
+        f"{field}.http.allowedRequestHeaders": _not("Envoy may send more headers", restricts=True),
+        f"{field}.http.body": _not(_NO_EXPRESSION, restricts=True),
+        f"{field}.http.redirect": _not("the client gets the answer of the service"),
+        f"{field}.http.responseMetadata": _not(_NO_EXPRESSION),
+    }
+
+
 # By field, by a part of a field (`traffic.retry.condition`), or by a value of a part (`….mode=Optional`).
 ENFORCEMENT: Mapping[str, FieldRule] = {
     "frontend.tcp": _ENFORCED,
@@ -84,15 +101,8 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     "traffic.extProc.metadataContext": _not(_NO_EXPRESSION, restricts=True),
     "traffic.extProc.requestAttributes": _not(_NO_EXPRESSION, restricts=True),
     "traffic.extProc.responseAttributes": _not(_NO_EXPRESSION, restricts=True),
-    "traffic.extAuth": _limited(
-        "FailOpen counts as FailClosed; answers are not cached; the service is a Service or a URL", restricts=True
-    ),
-    "traffic.extAuth.grpc.requestMetadata": _not(_NO_EXPRESSION, restricts=True),
-    "traffic.extAuth.http.addRequestHeaders": _not(_NO_EXPRESSION, restricts=True),
-    "traffic.extAuth.http.allowedRequestHeaders": _not("Envoy may send more headers", restricts=True),
-    "traffic.extAuth.http.body": _not(_NO_EXPRESSION, restricts=True),
-    "traffic.extAuth.http.redirect": _not("the client gets the answer of the service"),
-    "traffic.extAuth.http.responseMetadata": _not(_NO_EXPRESSION),
+    "traffic.extAuth": _limited(_ASKING, restricts=True),
+    **_ext_auth_parts("traffic.extAuth"),
     "traffic.rateLimit.local": _limited(
         "each Envoy and each listener counts for itself, and begins again when a limit changes", restricts=True
     ),
@@ -184,7 +194,8 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     "backend.transformation.response.body": _not("Envoy does not change bodies"),
     "backend.transformation.response.metadata": _not("nothing after it reads metadata"),
     "backend.health": _not("Envoy sends requests to a backend whatever it answered before"),
-    "backend.extAuth": _not("use `traffic.extAuth` on the routes", restricts=True),
+    "backend.extAuth": _limited(_ASKING, restricts=True),
+    **_ext_auth_parts("backend.extAuth"),
 }
 # A list whose entries depend on the request.
 CONDITIONAL = "Envoy does not choose among the entries of a conditional list"

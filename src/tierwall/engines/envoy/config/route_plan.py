@@ -58,7 +58,7 @@ class RouteBackend(Struct, frozen=True, eq=False):
     host: str = ""
     # What filters of the reference change for its requests (`backend_ref_filters`).
     changes: Any | None = None
-    # What settings for MCP servers make filters do with its requests.
+    # What settings make filters do with its requests alone.
     messages: MessageFilters = MessageFilters()
     # The path of an MCP server, whatever the client asks for.
     path: str = ""
@@ -242,7 +242,7 @@ class RoutePlanner:
         unsupported = unsupported or next((copy.unsupported for copy, _ in copies if copy.unsupported), "")
         if any(copy.messages.of_messages for copy, _ in copies):
             # Copies are made behind all filters.
-            unsupported = unsupported or "a copy to an MCP server whose settings judge requests"
+            unsupported = unsupported or "a copy to a backend whose settings judge requests"
         unsupported_parts = dict.fromkeys(filter(None, (unsupported, *(backend.unsupported for backend in backends))))
         parts = ", ".join(unsupported_parts)
         if unsupported:

@@ -198,7 +198,7 @@ def protected_routes(
         route.name = f"{route.name}/http"
         if method is None:
             route.match.headers.append(method_matcher("POST", invert=True))
-        _set_destinations(route, destinations, {BODILESS: on(), FACTS: mcp.facts()}, plain=True)
+        _set_destinations(route, destinations, {BODILESS: on(), FACTS: mcp.facts(with_path=True)}, plain=True)
         out.append(route)
     return out
 

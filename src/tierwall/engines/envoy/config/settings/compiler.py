@@ -17,6 +17,7 @@ from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy.config.agentgateway_backends import backend_target
 from tierwall.engines.envoy.config.external_auth import NOBODY
 from tierwall.engines.envoy.config.fence import failure
+from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.settings import (
     authentication,
@@ -31,9 +32,11 @@ from tierwall.engines.envoy.config.settings import (
 from tierwall.engines.envoy.config.settings.authorization import authorization
 from tierwall.engines.envoy.config.settings.credentials import credentials
 from tierwall.engines.envoy.config.settings.filters import (
+    ASK_FOR_BACKEND,
     LIMITS,
     MCP_TOKENS,
     QUOTA,
+    ask_filter,
     discovered_config,
     jwt_filter,
     quota_filter,
@@ -47,7 +50,7 @@ from tierwall.engines.envoy.config.settings.places import (
     place_of,
 )
 from tierwall.engines.envoy.config.settings.services import ServiceCluster, endpoint
-from tierwall.engines.envoy.config.settings.traffic import RouteChange
+from tierwall.engines.envoy.config.settings.traffic import RouteChange, turned_on
 from tierwall.engines.envoy.config.settings.transformation import backend_transformation, transformation
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.gateway.model.enforcement import UnenforcedSetting, restricts
@@ -69,7 +72,7 @@ class RouteSettings(NamedTuple):
     closed: str = ""
     policies: frozenset[Identity] = frozenset()
     changes: tuple[RouteChange, ...] = ()
-    # Filters for requests to an MCP server.
+    # Filters for requests to a backend.
     messages: MessageFilters = MessageFilters()
 
     def apply_to_cluster(self, cluster: Any) -> None:
@@ -199,8 +202,8 @@ class SettingsCompiler:
     def _change(self, place: RequestPlace, field: EffectiveField, phase: Phase) -> RouteChange | MessageFilters | None:
         """Return what a field does to a route; None if Envoy cannot enforce it."""
         try:
-            if field.path in MCP_FIELDS and place.backend is not None:
-                return MCP_FIELDS[field.path](self, field, place.backend, place.section)
+            if field.path in BACKEND_FIELDS and place.backend is not None:
+                return BACKEND_FIELDS[field.path](self, field, place.backend, place.section)
             return FIELDS[field.path](self, field, phase)
         except Unenforceable as error:
             part = UnenforcedSetting(field.path, error.path, str(error), restricts(field.path))
@@ -263,10 +266,17 @@ class SettingsCompiler:
         return authorization(field.value, sources, phase)
 
     def _ext_auth(self, field: EffectiveField, phase: Phase) -> RouteChange:
+        return turned_on(ask_filter(phase), self._asked(field))
+
+    def _asked(self, field: EffectiveField) -> Any:
         policy = field.source.resource
-        change, cluster = external.external_authorization(self._snapshot, policy, field.value, phase)
+        settings, cluster = external.external_authorization(self._snapshot, policy, field.value)
         self._uses(cluster, policy)
-        return change
+        return settings
+
+    def _ext_auth_of_backend(self, field: EffectiveField, backend: Resource, section: str) -> MessageFilters:
+        settings = {ASK_FOR_BACKEND: packed(self._asked(field))}
+        return MessageFilters(settings, settings)
 
     def _ext_proc(self, field: EffectiveField, phase: Phase) -> RouteChange:
         policy = field.source.resource
@@ -317,8 +327,9 @@ def _of_listeners(compiler: SettingsCompiler, field: EffectiveField, phase: Phas
     return lambda route: None
 
 
-# Fields for MCP servers, which need to know the server.
-MCP_FIELDS: Mapping[str, Callable[[SettingsCompiler, EffectiveField, Resource, str], MessageFilters]] = {
+# Fields that concern the requests to a backend, and need to know it.
+BACKEND_FIELDS: Mapping[str, Callable[[SettingsCompiler, EffectiveField, Resource, str], MessageFilters]] = {
+    "backend.extAuth": SettingsCompiler._ext_auth_of_backend,
     "backend.mcp.authentication": SettingsCompiler._mcp_tokens,
     "backend.mcp.authorization": SettingsCompiler._mcp_rules,
 }

@@ -7,24 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from envoy.extensions.filters.http.ext_authz.v3 import ext_authz_pb2
 
 from tierwall.engines.envoy.config.external_auth import TIMEOUT_S
 from tierwall.engines.envoy.config.settings.expressions import constant
-from tierwall.engines.envoy.config.settings.filters import ask_filter
 from tierwall.engines.envoy.config.settings.measures import byte_count
 from tierwall.engines.envoy.config.settings.services import ServiceCluster, endpoint
-from tierwall.engines.envoy.config.settings.traffic import RouteChange, turned_on
-from tierwall.gateway.model.fields import Phase
+from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.resources.resource import Resource, nested_map
 from tierwall.resources.snapshot import Snapshot
 
+_PATH_OVERRIDE, _LONGEST_PATH = 10, 8192
+
 
 def external_authorization(
-    snapshot: Snapshot, policy: Resource, value: Mapping[str, Any], phase: Phase
-) -> tuple[RouteChange, ServiceCluster]:
-    """Return the change of a route whose requests a service must allow, and the cluster of the service."""
+    snapshot: Snapshot, policy: Resource, value: Mapping[str, Any]
+) -> tuple[Any, ServiceCluster]:
+    """Return the settings of a filter whose requests a service must allow, and the cluster of the service."""
     is_grpc = "grpc" in value
     cluster, url = endpoint(snapshot, policy, value, "ask", grpc=is_grpc)
     out = ext_authz_pb2.ExtAuthzPerRoute()
@@ -38,13 +39,24 @@ def external_authorization(
             settings.context_extensions[key] = str(text)
         settings.grpc_service.envoy_grpc.cluster_name = cluster.name
         settings.grpc_service.timeout.seconds = TIMEOUT_S
-        return turned_on(ask_filter(phase), out), cluster
+        return out, cluster
     http = nested_map(value, "http")
     service = settings.http_service
     service.server_uri.uri, service.server_uri.cluster = url, cluster.name
     service.server_uri.timeout.seconds = TIMEOUT_S
-    if "path" in http:
-        service.path_prefix = constant(http["path"], "http", "path")
+    path = constant(http["path"], "http", "path") if "path" in http else urlsplit(url).path
+    if path:
+        _set_path(service, path if path.startswith("/") else f"/{path}")
     for name in http.get("allowedResponseHeaders") or ():
         service.authorization_response.allowed_upstream_headers.patterns.add(exact=name, ignore_case=True)
-    return turned_on(ask_filter(phase), out), cluster
+    return out, cluster
+
+
+def _set_path(service: Any, path: str) -> None:
+    """Have the service asked at this very path, and not below it at that of the request."""
+    text = path.encode()
+    if len(text) > _LONGEST_PATH:
+        raise Unenforceable(f"Envoy takes at most {_LONGEST_PATH} bytes here", "http", "path")
+    length = [len(text)] if len(text) < 128 else [len(text) & 127 | 128, len(text) >> 7]
+    # The generated message lacks the field `path_override`: its number, the length, the text.
+    service.MergeFromString(bytes([_PATH_OVERRIDE << 3 | 2, *length]) + text)

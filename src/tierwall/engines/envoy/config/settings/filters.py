@@ -61,6 +61,10 @@ def authorization_filter(phase: Phase) -> str:
     return f"tierwall.{phase}.authorization"
 
 
+# Asks an authorization service about the requests to one backend.
+ASK_FOR_BACKEND: Final = "tierwall.backend.ask"
+
+
 def process_filter(phase: Phase) -> str:
     """Return the name of the filter that has a service process messages in a phase."""
     return f"tierwall.{phase}.process"
@@ -78,7 +82,7 @@ def settings_filters(static: bool, configured: Mapping[str, Any]) -> Iterator[An
         yield _discovered(jwt_filter(phase), jwt_pb2.JwtAuthentication(), static, configured)
         yield _off(basic_filter(phase), basic_auth_pb2.BasicAuth(forward_username_header=USER, users=_nobody()))
         yield _off(key_filter(phase), _keys())
-        yield _off(ask_filter(phase), _asking(phase))
+        yield _off(ask_filter(phase), _asking(f"settings_{phase}"))
         yield _off(authorization_filter(phase), rbac_pb2.RBAC())
         if phase == "PostRouting":
             yield _discovered(LIMITS, no_limits(), static, configured)
@@ -88,6 +92,7 @@ def settings_filters(static: bool, configured: Mapping[str, Any]) -> Iterator[An
     yield _off(BUFFER, buffer_pb2.Buffer(max_request_bytes={"value": _BUFFER_BYTES}))
     yield _off(CSRF, csrf_pb2.CsrfPolicy(filter_enabled={"default_value": {}}))
     yield _off(DELAY, fault_pb2.HTTPFault())
+    yield _off(ASK_FOR_BACKEND, _asking("settings_backend"))
     yield _discovered(MCP_TOKENS, jwt_pb2.JwtAuthentication(), static, configured)
 
 
@@ -134,8 +139,8 @@ def _keys() -> Any:
     return out
 
 
-def _asking(phase: Phase) -> Any:
-    out = ext_authz_pb2.ExtAuthz(transport_api_version="V3", stat_prefix=f"settings_{phase}")
+def _asking(prefix: str) -> Any:
+    out = ext_authz_pb2.ExtAuthz(transport_api_version="V3", stat_prefix=prefix)
     out.grpc_service.envoy_grpc.cluster_name = NOBODY
     out.grpc_service.timeout.seconds = TIMEOUT_S
     out.status_on_error.code = 403

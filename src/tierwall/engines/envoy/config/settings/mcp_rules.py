@@ -48,7 +48,7 @@ _ITEMS: Mapping[str, ItemKind] = {
 
 
 class MessageFilters(NamedTuple):
-    """The settings of filters for requests to an MCP server: for its messages, and for plain HTTP."""
+    """The settings of filters for requests to a backend: for messages of MCP, and for plain HTTP."""
 
     of_messages: Mapping[str, Any] = {}
     of_plain: Mapping[str, Any] = {}

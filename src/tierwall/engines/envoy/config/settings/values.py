@@ -152,6 +152,8 @@ def _service(value: Mapping[str, Any], *path: str | int) -> Iterator[Unenforceab
 
 def _ext_auth(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
     yield from _service(value)
+    if "grpc" not in value and "http" not in value:
+        yield Unenforceable("it does not say how the service is asked; add `grpc` or `http`")
     if "forwardBody" in value:
         yield from _tried(byte_count, nested_map(value, "forwardBody").get("maxSize"), "forwardBody", "maxSize")
     if "path" in nested_map(value, "http"):
@@ -282,6 +284,7 @@ _PROBLEMS: Mapping[str, Callable[[Any], Iterator[Unenforceable]]] = {
     "traffic.rateLimit.local": _local_limits,
     "traffic.transformation": _transformation,
     "backend.auth": _credentials,
+    "backend.extAuth": _ext_auth,
     "backend.mcp.authentication": _mcp_authentication,
     "backend.mcp.authorization": _mcp_authorization,
     "backend.transformation": _transformation,

@@ -311,10 +311,7 @@ def test_a_service_is_asked_at_the_path_of_its_url() -> None:
             gateway(),
             service("one"),
             service("two"),
-            route(
-                "web",
-                [{"matches": [{"path": {"value": f"/{name}"}}], "backendRefs": to(name)} for name in ("one", "two")],
-            ),
+            route("web", ways),
             policy("p", "Service/two", backend={"extAuth": {"url": url, "http": {}}}),
         ]
         with settings_lab(objects, ("one", "two")) as running:

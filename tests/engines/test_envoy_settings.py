@@ -66,6 +66,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "direct": {
         "directResponse": {"status": 418, "body": "short and stout", "headers": [{"name": "x-pot", "value": "'tea'"}]}
     },
+    "direct-403": {"directResponse": {"status": 403, "body": "closed for the winter"}},
     "cors": {"cors": {"allowOrigins": ["https://a.example"], "allowMethods": ["GET"]}},
     "csrf": {"csrf": {"additionalOrigins": ["https://friend.example"]}},
     "buffer": {"buffer": {"request": {"maxBytes": "1Ki"}}},
@@ -153,6 +154,11 @@ def test_a_direct_response_reaches_no_backend(lab: SettingsLab) -> None:
     answer = lab.send("/direct")
     assert (answer.status, answer.body, answer.headers["x-pot"]) == (418, b"short and stout", "tea")
     assert len(lab.backend.paths) == before
+
+
+def test_a_direct_response_keeps_its_words(lab: SettingsLab) -> None:
+    answer = lab.send("/direct-403")
+    assert (answer.status, answer.body) == (403, b"closed for the winter")
 
 
 def test_pages_of_an_allowed_origin_may_read(lab: SettingsLab) -> None:

@@ -131,7 +131,8 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     "traffic.authorization": _limited(
         "expressions may use `request.method`, `path`, `pathAndQuery`, `host`, `scheme`, `headers`, `jwt` and"
         " `basicAuth.username`, and what [Envoy evaluates](tool.md#expressions); `source.address` only in"
-        " `cidr('10.0.0.0/8').containsIP(source.address)`, compared with an address, in a list, or by `startsWith`",
+        " `cidr('10.0.0.0/8').containsIP(source.address)`, compared with an address, in a list, or by `startsWith`;"
+        " `request.host` is as the client wrote it, with its port",
         restricts=True,
     ),
     "traffic.jwtAuthentication": _ENFORCED._replace(restricts=True),

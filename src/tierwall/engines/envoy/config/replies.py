@@ -15,6 +15,7 @@ from typing import Any
 
 from envoy.config.accesslog.v3 import accesslog_pb2
 from envoy.config.core.v3 import extension_pb2
+from envoy.extensions.access_loggers.filters.cel.v3 import cel_pb2 as cel_filter_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
 from envoy.extensions.formatter.cel.v3 import cel_pb2 as cel_formatter_pb2
 
@@ -57,7 +58,16 @@ def _deniers() -> Iterator[tuple[list[Any], str]]:
     for slot in reversed(SLOTS):
         yield [_BY_AUTHORIZER, _metadata(RBAC, slot.asks, "allowed")], f"%DYNAMIC_METADATA({RBAC}:{slot.asked})%"
     # Read from `rbac_access_denied_matched_policy[…]`: the denying filter writes its metadata only afterwards.
-    yield [_status(403)], '%CEL(response.code_details.split("[")[1].split("]")[0])%'
+    yield [_status(403), _not_direct()], '%CEL(response.code_details.split("[")[1].split("]")[0])%'
+
+
+def _not_direct() -> Any:
+    """Return a filter: the answer is not the one that a route gives by itself, whose text stays as it is written."""
+    out = _Filter()
+    out.extension_filter.name = "envoy.access_loggers.extension_filters.cel"
+    settings = cel_filter_pb2.ExpressionFilter(expression="response.code_details != 'direct_response'")
+    out.extension_filter.typed_config.CopyFrom(packed(settings))
+    return out
 
 
 def _status(code: int) -> Any:

@@ -82,8 +82,18 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     "frontend.connect": _ENFORCED,
     "frontend.connect.mode=Route": _not("Envoy refuses CONNECT here"),
     "frontend.connect.mode=Tunnel": _not("Envoy refuses CONNECT here"),
-    "frontend.accessLog": _not("the decision log takes its place"),
-    "frontend.tracing": _not("traces go where `run --otlp` says"),
+    "frontend.accessLog": _limited(
+        "records go to a collector (`otlp`) over gRPC; listeners that share a port and have no TLS log as the first of"
+        " them does"
+    ),
+    "frontend.tracing": _limited(
+        "spans go to a collector over gRPC, instead of where `run --otlp` says; `randomSampling` is a constant; of"
+        " listeners as `frontend.accessLog`"
+    ),
+    "frontend.tracing.attributes.remove": _not("Envoy sends its own attributes"),
+    "frontend.tracing.clientSampling": _not("Envoy follows the client's choice"),
+    "frontend.tracing.filter": _not(_NO_EXPRESSION),
+    "frontend.tracing.resources": _not(_NO_EXPRESSION),
     "frontend.metrics": _not("the metrics are those of Tierwall and Envoy"),
     "traffic.transformation": _limited(
         "headers, except those that frame a message, name its host or choose its route; expressions may use what those"

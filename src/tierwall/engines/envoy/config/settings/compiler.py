@@ -24,6 +24,7 @@ from tierwall.engines.envoy.config.settings import (
     external,
     frontend,
     limits,
+    observability,
     processing,
     quotas,
     traffic,
@@ -154,10 +155,10 @@ class SettingsCompiler:
             if (field := read.fields.get(f"frontend.{name}")) is not None
             and self._change(place, field, "PostRouting") is not None
         }
-        rules = read.fields.get("frontend.networkAuthorization")
-        if rules is not None and self._change(place, rules, "PostRouting") is not None:
-            sources = [str(candidate.source) for candidate in rules.candidates]
-            values["network"] = frontend.network_rules(rules.value, sources)
+        for name, (attribute, make) in _LISTENER_PARTS.items():
+            made = read.fields.get(f"frontend.{name}")
+            if made is not None and self._change(place, made, "PostRouting") is not None:
+                values[attribute] = make(self, made)
         return frontend.FrontendSettings(**values), read.policies
 
     def route(self, gateway: Resource, listener: Listener, route: Resource, rule: int) -> RouteSettings:
@@ -251,9 +252,19 @@ class SettingsCompiler:
         sources = [str(candidate.source) for candidate in field.candidates]
         return mcp_rules(field.value, sources, backend, section or backend.name)
 
-    def _network_rules(self, field: EffectiveField, phase: Phase) -> RouteChange:
-        frontend.network_rules(field.value, [str(candidate.source) for candidate in field.candidates])
-        return lambda route: None
+    def _network_rules(self, field: EffectiveField) -> Any:
+        return frontend.network_rules(field.value, [str(candidate.source) for candidate in field.candidates])
+
+    def _tracing(self, field: EffectiveField) -> Any:
+        return observability.tracing(field.value, self._collector(field, field.value))
+
+    def _access_log(self, field: EffectiveField) -> Any:
+        return observability.access_log(field.value, self._collector(field, field.value["otlp"]))
+
+    def _collector(self, field: EffectiveField, value: Mapping[str, Any]) -> str:
+        cluster, _ = endpoint(self._snapshot, field.source.resource, value, "collector", grpc=True)
+        self._uses(cluster, field.source.resource)
+        return cluster.name
 
     def _api_keys(self, field: EffectiveField, phase: Phase) -> RouteChange:
         return authentication.api_keys(self._snapshot, field.source.resource, field.value, phase)
@@ -327,6 +338,24 @@ def _of_listeners(compiler: SettingsCompiler, field: EffectiveField, phase: Phas
     return lambda route: None
 
 
+# The messages that fields of listeners become, by their names in `FrontendSettings`.
+_LISTENER_PARTS: Mapping[str, tuple[str, Callable[[SettingsCompiler, EffectiveField], Any]]] = {
+    "networkAuthorization": ("network", SettingsCompiler._network_rules),
+    "tracing": ("tracing", SettingsCompiler._tracing),
+    "accessLog": ("access_log", SettingsCompiler._access_log),
+}
+
+
+def _of_listener(make: Callable[[SettingsCompiler, EffectiveField], Any]) -> CompileField:
+    """Return the function of a field that a message for listeners is made of."""
+
+    def compile_field(compiler: SettingsCompiler, field: EffectiveField, phase: Phase) -> RouteChange:
+        make(compiler, field)
+        return lambda route: None
+
+    return compile_field
+
+
 # Fields that concern the requests to a backend, and need to know it.
 BACKEND_FIELDS: Mapping[str, Callable[[SettingsCompiler, EffectiveField, Resource, str], MessageFilters]] = {
     "backend.extAuth": SettingsCompiler._ext_auth_of_backend,
@@ -334,7 +363,7 @@ BACKEND_FIELDS: Mapping[str, Callable[[SettingsCompiler, EffectiveField, Resourc
     "backend.mcp.authorization": SettingsCompiler._mcp_rules,
 }
 FIELDS: Mapping[str, CompileField] = {
-    "frontend.networkAuthorization": SettingsCompiler._network_rules,
+    **{f"frontend.{name}": _of_listener(make) for name, (_, make) in _LISTENER_PARTS.items()},
     "frontend.tcp": _of_listeners,
     "frontend.tls": _of_listeners,
     "frontend.http": _of_listeners,

@@ -38,6 +38,8 @@ class FrontendSettings(NamedTuple):
     proxy_protocol: Mapping[str, Any] | None = None
     # The rules for connections, as a filter.
     network: Any | None = None
+    tracing: Any | None = None
+    access_log: Any | None = None
 
     def change_socket(self, context: Any) -> None:
         """Set ALPN, versions, cipher suites and groups of a DownstreamTlsContext."""
@@ -58,7 +60,14 @@ class FrontendSettings(NamedTuple):
             chain.transport_socket_connect_timeout.FromNanoseconds(nanoseconds(self.tls["handshakeTimeout"]))
 
     def change_manager(self, manager: Any, max_connection_seconds: int) -> None:
-        """Set the limits of HTTP. `max_connection_seconds` is what already limits connections, 0 for no limit."""
+        """Set the limits of HTTP, traces and logs.
+
+        `max_connection_seconds` is what already limits connections, 0 for no limit.
+        """
+        if self.tracing is not None:
+            manager.tracing.CopyFrom(self.tracing)
+        if self.access_log is not None:
+            manager.access_log.append(self.access_log)
         http, common, http2 = self.http, manager.common_http_protocol_options, manager.http2_protocol_options
         if "http1IdleTimeout" in http:
             common.idle_timeout.FromNanoseconds(nanoseconds(http["http1IdleTimeout"]))

@@ -9,16 +9,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from tierwall.attach.backend import referenced_place
 from tierwall.attach.place import SERVICE
+from tierwall.cel.syntax import ast
 from tierwall.engines.envoy.config.header_changes import header_problems, is_protected
 from tierwall.engines.envoy.config.settings.conditions import item_condition, network_condition, setting_condition
 from tierwall.engines.envoy.config.settings.expressions import (
     ItemKind,
     constant,
     is_valid,
+    parsed,
     translated_setting,
 )
 from tierwall.engines.envoy.config.settings.header_values import check_name, formatted
@@ -80,6 +83,46 @@ def _mcp_authentication(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
     yield from _service(nested_map(value, "jwks"), "jwks")
     if "issuer" not in value:
         yield Unenforceable("Envoy needs the issuer of tokens")
+
+
+def _tracing(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
+    yield from _collector(value)
+    if "randomSampling" in value:
+        yield from _tried(sampled_percent, value["randomSampling"], "randomSampling")
+    yield from _attributes(value)
+
+
+def _access_log(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
+    if "otlp" not in value:
+        yield Unenforceable("Envoy sends logs only to a collector (`otlp`); the decision log takes the place of others")
+        return
+    for part, path in ((value, ()), (nested_map(value, "otlp"), ("otlp",))):
+        if "filter" in part:
+            yield from _tried(partial(translated_setting, of_response=True), part["filter"], *path, "filter")
+        yield from _attributes(part, *path)
+    yield from _collector(nested_map(value, "otlp"), "otlp")
+
+
+def _collector(value: Mapping[str, Any], *path: str | int) -> Iterator[Unenforceable]:
+    yield from _service(value, *path)
+    if value.get("protocol", "GRPC") != "GRPC":
+        yield Unenforceable("Envoy speaks OTLP only over gRPC here", *path, "protocol")
+
+
+def _attributes(value: Mapping[str, Any], *path: str | int) -> Iterator[Unenforceable]:
+    for number, entry in enumerate(list_of_maps(nested_map(value, "attributes").get("add"))):
+        yield from _tried(formatted, entry["expression"], True, *path, "attributes", "add", number, "expression")
+
+
+def sampled_percent(text: object, *path: str | int) -> float:
+    """Return the share of requests that an expression samples, in percent; it must be a constant."""
+    tree = parsed(text, *path)
+    share = tree.value if isinstance(tree, ast.Literal) else None
+    if isinstance(share, bool):
+        return 100.0 if share else 0.0
+    if isinstance(share, int | float) and 0 <= share <= 1:
+        return float(share) * 100
+    raise Unenforceable("Envoy needs a constant from 0.0 to 1.0, `true` or `false`", *path)
 
 
 def _transformation(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
@@ -265,9 +308,11 @@ def kilobytes(value: object) -> int:
 
 
 _PROBLEMS: Mapping[str, Callable[[Any], Iterator[Unenforceable]]] = {
+    "frontend.accessLog": _access_log,
     "frontend.tls": _tls,
     "frontend.http": _http,
     "frontend.networkAuthorization": _network_authorization,
+    "frontend.tracing": _tracing,
     "traffic.apiKeyAuthentication": _api_keys,
     "traffic.authorization": _authorization,
     "traffic.basicAuthentication": _passwords,

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from tierwall.analyze.review import ReviewResult
     from tierwall.analyze.statuses import AnyStatus
     from tierwall.api.permissions import Permission
+    from tierwall.api.question import ApiQuestion
+    from tierwall.api.reads.decision import WidestSelectors
     from tierwall.core.protocols import Progress
     from tierwall.network.reach.connections import Connections
     from tierwall.network.reach.listing import ConnectionEntry
@@ -264,6 +266,15 @@ class World:
         from tierwall.api.permissions import permissions
 
         return permissions(self._snapshot, user, strings(groups), namespace, uid=uid, extra=extra).listed
+
+    def widest(self, question: ApiQuestion) -> WidestSelectors:
+        """Find the widest selectors with which a user may list, watch or delete; those of the question do not count.
+
+        `selectors` is empty if no selector would do; `why` says why there may be more.
+        """
+        from tierwall.api.question import widest
+
+        return widest(self._snapshot, question)
 
     def convert(self, to: str) -> ConversionResult:
         """Convert admin network policies to ClusterNetworkPolicies or NetworkPolicies, and compare what they decide."""

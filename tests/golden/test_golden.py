@@ -51,6 +51,7 @@ ROUTE = "--route HTTPRoute/team/chat --rule llm --backend AgentgatewayBackend/te
 TOOL = "--gateway prod/prod-gateway --backend prod/payment-service -f examples/tool/manifests"
 PATH = "--gateway shop/agents --backend shop/orders -f examples/agents/manifests -f examples/path/manifests"
 APPROVED = "--external-auth XAccessPolicy/prod/fraud-desk=Allow"
+READS = "-f examples/api/reads"
 API = "-n dev -f examples/api/policies"
 CREATE = f"--user alice --verb create --resource persistentvolumeclaims {API}"
 RESIDUAL = "'request.verb == \"create\" && object.spec.owner == request.user'"
@@ -100,6 +101,10 @@ COMMANDS = (
     GoldenCommand("effective --all", "every-place", "effective --all -f examples/gateway/manifests"),
     GoldenCommand("can-i", "conditional", f"can-i create persistentvolumeclaims --as alice {API}", 5),
     GoldenCommand("can-i", "no", f"can-i delete nodes --as eve {API}", 3),
+    GoldenCommand("can-i", "refused-list", f"can-i list pods --as alice -n dev {READS}", 3),
+    GoldenCommand("can-i", "allowed-list", f"can-i list pods --as alice -n dev -l owner=alice,team!=payroll {READS}"),
+    GoldenCommand("can-i --widest", "alice", f"can-i list pods --as alice --widest {READS}"),
+    GoldenCommand("explain", "api-list", f"explain api --user alice --verb list --resource pods -n dev {READS}", 3),
     GoldenCommand("can-i --list", "alice", f"can-i --list --as alice {API}"),
     GoldenCommand("tools", "shopper", "tools --caller agents/shopper -f examples/tool/manifests"),
     GoldenCommand("tools", "all", "tools --all --caller agents/shopper -f examples/tool/manifests"),

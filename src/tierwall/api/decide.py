@@ -5,12 +5,19 @@ Where conditions can be enforced, a conditional answer stays open until the data
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
+from msgspec.structs import replace
 
 from tierwall.api.algebra.chain import Chain, ChainDecision, ChainEntry, CompleteDecision, ask_the_rest
 from tierwall.api.algebra.decision import DENY, NO_OPINION, Decision
-from tierwall.api.algebra.request import Attributes, ConditionData
+from tierwall.api.algebra.request import Attributes, ConditionData, ConditionsMode
+from tierwall.api.reads.selectable import OF_KUBERNETES, SelectableFields
 from tierwall.core.answer import Step
+
+if TYPE_CHECKING:
+    from tierwall.api.reads.decision import ReadJudgement
 
 
 class TwoPhaseDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +28,8 @@ class TwoPhaseDecision(msgspec.Struct, frozen=True, kw_only=True):
     final: Decision | None
     # The opinion of every authorizer, where the first phase is conditional.
     entries: tuple[ChainEntry, ...] = ()
+    # How a read under conditions was judged.
+    read: ReadJudgement | None = None
     # What is left of the conditions when the impersonated request is known, and its object is not.
     impersonation: CompleteDecision | None = None
 
@@ -38,6 +47,8 @@ class TwoPhaseDecision(msgspec.Struct, frozen=True, kw_only=True):
     def decided_by(self) -> tuple[str, ...]:
         """The authorizers that settled it: those with conditions, then the one that settled it in the end."""
         names = [authorizer.name for authorizer, _ in self.first.opinions] if self.first.is_conditional else []
+        if self.read is not None:
+            names = [entry.authorizer for entry in self.entries]
         if isinstance(self.final, ChainDecision):
             names.append(self.final.decided_by)
         return tuple(dict.fromkeys(name for name in names if name))
@@ -53,11 +64,21 @@ class TwoPhaseDecision(msgspec.Struct, frozen=True, kw_only=True):
         return self.final.steps if isinstance(self.final, ChainDecision) else self.first.steps
 
 
-def decide(chain: Chain, attributes: Attributes, data: ConditionData | None = None) -> TwoPhaseDecision:
+def decide(
+    chain: Chain,
+    attributes: Attributes,
+    data: ConditionData | None = None,
+    fields: SelectableFields = OF_KUBERNETES,
+) -> TwoPhaseDecision:
     """Decide the first phase, and the second if there is data or conditions cannot be enforced.
 
-    Asks each authorizer at most once.
+    `fields` are those that resources select by. Without data, a read under conditions is judged by its selectors. Asks
+    each authorizer at most once, except about other selectors.
     """
+    if data is None and attributes.is_about_a_collection:
+        judged = judge_collection(chain, attributes, fields)
+        if judged is not None:
+            return judged
     first = chain.authorize(attributes)
     if not first.is_conditional:
         return TwoPhaseDecision(attributes=attributes, first=first, final=first)
@@ -76,6 +97,21 @@ def decide(chain: Chain, attributes: Attributes, data: ConditionData | None = No
     return TwoPhaseDecision(
         attributes=attributes, first=complete, final=final, entries=complete.entries, impersonation=impersonation
     )
+
+
+def judge_collection(chain: Chain, attributes: Attributes, fields: SelectableFields) -> TwoPhaseDecision | None:
+    """Decide what selectors can settle, whatever the caller knows about conditions; None if they settle nothing."""
+    first = chain.authorize(replace(attributes, conditions_mode=ConditionsMode.HUMAN_READABLE))
+    if not first.is_conditional:
+        return TwoPhaseDecision(attributes=attributes, first=first, final=first)
+    # Few questions are about reads under conditions.
+    from tierwall.api.reads.decision import judge_read
+
+    read = judge_read(chain, ask_the_rest(first), attributes, fields)
+    if read is None:
+        return None
+    entries, decision = read.complete.entries, read.decision
+    return TwoPhaseDecision(attributes=attributes, first=decision, final=decision, entries=entries, read=read)
 
 
 def enforce_conditions(decision: ChainDecision, data: ConditionData) -> Decision:

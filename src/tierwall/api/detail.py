@@ -12,6 +12,7 @@ import msgspec
 
 from tierwall.api.algebra.chain import ChainEntry
 from tierwall.api.algebra.condition import Condition, ConditionalDecision, Effect, FailureMode
+from tierwall.api.reads.selector_text import ReadSelector
 from tierwall.core.answer import Answer
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.expectation import Expectation, list_of_strings, malformed_expectation, one_of
@@ -52,6 +53,9 @@ class ApiDetail(msgspec.Struct, frozen=True, kw_only=True):
     # With the impersonated request, and without its object: the verdict, and the opinions of a conditional one.
     impersonation: Verdict | None = None
     impersonation_sets: tuple[AuthorizerOpinion, ...] = ()
+    # Of a read that is refused: a selector that would be allowed, and an object that would have been shown.
+    suggestion: ReadSelector | None = None
+    witness: Mapping[str, Any] | None = None
 
     @property
     def can_become_allowed(self) -> bool:

@@ -7,7 +7,7 @@ A question is taken literally: a missing attribute is empty (docs/semantics.md#m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from msgspec import UNSET, UnsetType, structs
 
@@ -16,6 +16,7 @@ from tierwall.api.authorizers.cel_policies import asks_authorizers
 from tierwall.api.decide import TwoPhaseDecision, decide
 from tierwall.api.detail import EXPECTATIONS, ApiDetail, AuthorizerOpinion, authorizer_opinions
 from tierwall.api.model import AuthorizerType, chain_of, chain_with_answers, configured_authorizers
+from tierwall.api.reads.selectable import selectable_fields
 from tierwall.api.resource_names import expand_short_name, is_cluster_scoped, may_be_custom
 from tierwall.api.sentence import sentence
 from tierwall.core.answer import Answer, Decider, Omission, unique_deciders
@@ -25,6 +26,9 @@ from tierwall.core.question import Question
 from tierwall.core.verdict import Verdict
 from tierwall.resources.foreign import omissions
 from tierwall.resources.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from tierwall.api.reads.decision import WidestSelectors
 
 __all__ = ["EXPECTATIONS", "QUESTION", "ApiQuestion", "answer", "ask", "attributes_of", "data_of"]
 
@@ -85,15 +89,13 @@ _KEYS = dict(zip(ApiQuestion.__struct_fields__, ApiQuestion.keys(), strict=True)
 def ask(snapshot: Snapshot, question: ApiQuestion, problems: Iterable[Diagnostic] = ()) -> Answer:
     """Answer a question. InputError holds every problem with it, after the `problems` that the caller found."""
     all_problems = list(problems)
-    attributes = attributes_of(question, all_problems)
-    if not all_problems and (expanded := expand_short_name(snapshot, question)) is not question:
-        attributes = attributes_of(expanded, all_problems)
+    attributes = _attributes_in(snapshot, question, all_problems)
     data = data_of(question, attributes, all_problems)
     answers = _webhook_answers(snapshot, question.webhooks, all_problems)
     if all_problems:
         raise input_error(all_problems)
     chain = chain_with_answers(snapshot, answers) if answers else chain_of(snapshot)
-    decided = answer(decide(chain, attributes, data))
+    decided = answer(decide(chain, attributes, data, selectable_fields(snapshot)))
     left_out = _omissions(snapshot, attributes, decided)
     return structs.replace(decided, not_considered=left_out) if left_out else decided
 
@@ -123,6 +125,30 @@ def _webhook_answers(snapshot: Snapshot, given: object, problems: list[Diagnosti
     return answers
 
 
+def widest(snapshot: Snapshot, question: ApiQuestion) -> WidestSelectors:
+    """Find the widest selectors with which a request about a collection is allowed."""
+    from tierwall.api.reads.decision import widest_selectors
+
+    problems: list[Diagnostic] = []
+    attributes = _attributes_in(snapshot, question, problems)
+    if not attributes.is_about_a_collection:
+        expected = "list, watch or deletecollection of a resource without subresource"
+        problems.append(Diagnostic("TW703", f"expected {expected}, found `{attributes.sentence()}`"))
+    answers = _webhook_answers(snapshot, question.webhooks, problems)
+    if problems:
+        raise input_error(problems)
+    chain = chain_with_answers(snapshot, answers) if answers else chain_of(snapshot)
+    return widest_selectors(chain, attributes, selectable_fields(snapshot))
+
+
+def _attributes_in(snapshot: Snapshot, question: ApiQuestion, problems: list[Diagnostic]) -> Attributes:
+    """Read the request that a question asks about, with the resource by any of its names."""
+    attributes = attributes_of(question, problems)
+    if not problems and (expanded := expand_short_name(snapshot, question)) is not question:
+        attributes = attributes_of(expanded, problems)
+    return attributes
+
+
 def _omissions(snapshot: Snapshot, attributes: Attributes, decided: Answer) -> tuple[Omission, ...]:
     is_admitted = attributes.verb in _ADMITTED or attributes.subresource in _CONNECTING
     return omissions(
@@ -150,6 +176,8 @@ def answer(decision: TwoPhaseDecision) -> Answer:
         reason=decision.last.reason,
         impersonation=decision.impersonation.verdict if decision.impersonation is not None else None,
         impersonation_sets=_impersonation_sets(decision),
+        suggestion=decision.read.suggestion if decision.read is not None else None,
+        witness=decision.read.witness if decision.read is not None else None,
     )
     return Answer(
         plane=ApiQuestion.plane,

@@ -16,6 +16,8 @@ _MAY, _MAY_NOT = "may", "may not"
 def sentence(decision: TwoPhaseDecision) -> str:
     """Write the answer as one sentence."""
     first, final, request = decision.first, decision.final, decision.attributes
+    if decision.read is not None and final is not None and final.verdict is not ALLOW:
+        return f"{request.sentence(_MAY_NOT)}: {decision.read.words}"
     if not first.is_conditional:
         return _concrete(request, first, first.decided_by)
     if isinstance(final, ChainDecision):

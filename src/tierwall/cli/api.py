@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,8 @@ class UserParams(ClusterParams):
         help="The namespace of the request.",
         show_default="that of the context, else none",
     )
+    label_selector: str = option("-l", "--selector", default="", help="The label selector of a list: `owner=alice`.")
+    field_selector: str = option(default="", help="The field selector of a list: `spec.nodeName=n1`.")
 
     @property
     def asked_planes(self) -> tuple[str, ...]:
@@ -79,7 +82,33 @@ class UserParams(ClusterParams):
         extra: dict[str, list[str]] = {}
         for key, value in named_values(self.extra, "--extra", "KEY=VALUE"):
             extra.setdefault(key, []).append(value)
-        return ApiQuestion(user=self.user, groups=self.groups, uid=self.uid, extra=extra, **request)
+        return ApiQuestion(
+            user=self.user, groups=self.groups, uid=self.uid, extra=extra, **{**request, **self._selectors(request)}
+        )
+
+    def _selectors(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Read the selectors of the request, as an API server tells them."""
+        if not self.label_selector and not self.field_selector:
+            return {}
+        from tierwall.api.reads.selector_text import (
+            SelectorTextError,
+            exact_name,
+            read_field_selector,
+            read_label_selector,
+        )
+
+        if request.get("verb") not in ("list", "watch", "deletecollection"):
+            raise click.UsageError("selectors are for the verbs list, watch and deletecollection")
+        try:
+            labels, fields = read_label_selector(self.label_selector), read_field_selector(self.field_selector)
+        except SelectorTextError as error:
+            raise click.UsageError(str(error)) from None
+        name = exact_name(fields)
+        return {
+            **({"label_selector": [requirement._asdict() for requirement in labels]} if labels else {}),
+            **({"field_selector": [requirement._asdict() for requirement in fields]} if fields else {}),
+            **({"name": name} if name else {}),
+        }
 
     def asked(self, world: World, question: ApiQuestion) -> ApiQuestion:
         """Return the question in its namespace."""
@@ -201,6 +230,7 @@ class CanIParams(UserParams, QuestionParams):
     verb: str | None = argument(required=False)
     what: str | None = argument(required=False, metavar="[RESOURCE[.GROUP][/NAME] | URL]")
     subresource: str = option(default="", help="The subresource, such as `exec`.")
+    widest: bool = flag("Print the widest selectors with which the user may list or watch.", "--widest")
     listed: bool = flag("Print everything the user may do in the namespace.", "--list")
     quiet: bool = flag("Print nothing; the exit code answers.", "-q", "--quiet")
     output: str = output("can-i")
@@ -212,6 +242,10 @@ class CanIParams(UserParams, QuestionParams):
             raise click.UsageError("--list takes no VERB and no RESOURCE")
         if self.listed:
             return {}
+        if self.widest and self.verb not in ("list", "watch", "deletecollection", None):
+            raise click.UsageError("--widest is for the verbs list, watch and deletecollection")
+        if self.widest and (self.label_selector or self.field_selector):
+            raise click.UsageError("--widest searches selectors: give none")
         if not self.verb or not self.what:
             raise click.UsageError("expected VERB and RESOURCE or URL, or --list")
         if self.what.startswith("/"):
@@ -225,6 +259,8 @@ class CanIParams(UserParams, QuestionParams):
         """Ask the question of a world."""
         if self.listed:
             raise click.UsageError("--list asks many questions: name a verb and a resource")
+        if self.widest:
+            raise click.UsageError("--widest asks for selectors, not for an answer")
         return world.ask(self.resolved(world, self.question(**self.request), quiet=True))
 
 
@@ -236,6 +272,10 @@ def can_i(params: CanIParams) -> int:
     Prints `yes`, `no`, or `yes, if` with the conditions. Exit code 0 yes, 3 no, 5 under conditions. RESOURCE may be a
     short or singular name (`deploy`). Tierwall knows the group and version of the resources of Kubernetes and of
     CustomResourceDefinitions.
+
+    A list or watch under conditions is allowed if its selectors (`-l`, `--field-selector`) imply them. `--widest`
+    prints the widest selectors that do, one per line as kubectl takes them: `tierwall can-i list pods --as alice
+    --widest`. Exit code 3 without any.
     """
     question = params.question(**params.request)
     if not question.user and not params.quiet:
@@ -246,11 +286,29 @@ def can_i(params: CanIParams) -> int:
     world = params.world()
     if params.listed:
         return _list(params, world, params.asked(world, question))
+    if params.widest:
+        return _widest(params, world, params.resolved(world, question))
     answer = world.ask(params.resolved(world, question))
     if params.output == "json" or not params.quiet:
         print_output("can-i", params.output, answer)
     may_not = answer.detail.final is None and not answer.detail.can_become_allowed
     return DENIED if may_not else exit_code(answer.detail.final or answer.verdict)
+
+
+def _widest(params: CanIParams, world: World, question: ApiQuestion) -> int:
+    omissions = world.omissions("api", namespaces=(question.namespace,) if question.namespace else None)
+    left_out().update(dict.fromkeys(omissions))
+    widest = world.widest(question)
+    if not params.quiet:
+        # A list has no place for what was not considered.
+        for omission in omissions if params.output == "json" else ():
+            print_line(f"not considered: {omission}", err=True)
+        print_output("can-i --widest", params.output, widest.selectors)
+        if not widest.selectors:
+            print_line("note: no selector would be allowed", err=True)
+        if widest.why:
+            print_line(f"note: there may be more: {widest.why}", err=True)
+    return 0 if widest.selectors else DENIED
 
 
 def _list(params: CanIParams, world: World, question: ApiQuestion) -> int:

@@ -203,7 +203,10 @@ def print_output(command: str, output: str, subject: Any) -> None:
     # The annotations for GitHub begin with what is escaped elsewhere.
     print_lines(rendered.split("\n") if isinstance(rendered, str) else rendered, commands=output == "github")
     if output in (*_LINES, *_DATA):
-        is_data = output in _DATA or command == "can-i"  # People compare the text of `can-i` with `yes`.
+        is_data = output in _DATA or command in (
+            "can-i",
+            "can-i --widest",
+        )  # People compare the text of `can-i` with `yes`.
         # One line for kinds of the same name in several groups.
         for text in dict.fromkeys(map(str, omissions)):
             print_line(f"not considered: {text}", err=is_data)

@@ -52,6 +52,8 @@ class Reason(StrEnum):
     EXPRESSION_FALSE = "ExpressionFalse"
     EXPRESSION_FAILED = "ExpressionFailed"
     NEEDS_OBJECT = "NeedsObject"
+    SELECTORS_SUFFICE = "SelectorsSuffice"
+    SELECTORS_SHOW_MORE = "SelectorsShowMore"
     GRANTED_BY_BINDING = "GrantedByBinding"
     GRANTED_TO_NODES = "GrantedToNodes"
     AUTHORIZER_SILENT = "AuthorizerSilent"

@@ -82,11 +82,11 @@ class CircuitSolver:
         """Return the value of a literal in the model that `possible` found; it must be part of some question."""
         return self._engine.is_true(literal)
 
-    def smallest(self, literals: Sequence[int], preferences: Iterable[int]) -> list[int]:
+    def smallest(self, literals: Sequence[int], preferences: Iterable[int], conflicts: int | None = None) -> list[int]:
         """Return the literals with every preference added, in order, that is still possible beside those before it.
 
         The literals must be possible. Where the preferences decide every variable, the result is the one smallest
-        model, whichever solver found it.
+        model, whichever solver found it; unless one preference takes more than so many conflicts, and is left out.
         """
         chosen = list(literals)
         wanted = list(preferences)
@@ -95,7 +95,7 @@ class CircuitSolver:
         for position, literal in enumerate(wanted):
             if literal in current:
                 chosen.append(literal)
-            elif self._engine.solve([*chosen, literal]):
+            elif self._engine.solve([*chosen, literal], conflicts):
                 chosen.append(literal)
                 current = {later for later in wanted[position:] if self._engine.is_true(later)}
             else:

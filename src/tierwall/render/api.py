@@ -15,11 +15,12 @@ from tierwall.core.answer import Answer, Step
 from tierwall.core.source import Position
 from tierwall.core.verdict import Verdict
 from tierwall.render.formats import LineLookup, View
-from tierwall.render.json import non_empty, omission_documents, source_document
+from tierwall.render.json import dump, non_empty, omission_documents, source_document
 from tierwall.render.text import phrase, quoted_rule
 
 if TYPE_CHECKING:
     from tierwall.api.permissions import Permission
+    from tierwall.api.reads.selector_text import ReadSelector
 
 _EFFECTS = {Effect.ALLOW: "allows if", Effect.DENY: "denies if", Effect.NO_OPINION: "has no opinion if"}
 _HEADING = ("RESOURCES", "URLS", "NAMES", "VERBS", "EFFECT", "FROM", "CONDITION")
@@ -113,6 +114,8 @@ def detail_document(detail: ApiDetail) -> dict[str, Any]:
             reason=detail.reason,
             conditions=_condition_documents(detail.condition_sets),
             impersonation=_impersonation_document(detail),
+            suggestion=detail.suggestion.to_dict() if detail.suggestion is not None else None,
+            witness=detail.witness,
         ),
     }
 
@@ -159,6 +162,17 @@ def _condition_document(authorizer: str, condition: Condition) -> dict[str, Any]
             source=source_document(_position(condition)),
         ),
     }
+
+
+def selector_lines(selectors: Iterable[ReadSelector], view: View) -> Iterator[str]:
+    """Write one selector per line, as options of kubectl."""
+    for selector in selectors:
+        yield selector.options or "no selector is needed"
+
+
+def selector_list(selectors: Iterable[ReadSelector], view: View) -> str:
+    """Return the list of `can-i --widest -o json`."""
+    return dump([selector.to_dict() for selector in selectors])
 
 
 def permission_table(permissions: Iterable[Permission], view: View) -> Iterator[str]:

@@ -68,6 +68,7 @@ FORMATS: Mapping[str, Mapping[str, str]] = {
     },
     "effective --why": {"text": "field_stack:text", "json": "field_stack:document", "md": "field_stack:markdown"},
     "can-i": {"text": "api:yes_or_no", "json": "json:answer_document"},
+    "can-i --widest": {"text": "api:selector_lines", "json": "api:selector_list"},
     "can-i --list": {"text": "api:permission_table", "json": "api:permissions_document"},
     "tools": {"text": "tool:tools", "json": "tool:tools_document"},
     "tools --from-log": {"text": "tool_usage:text", "json": "tool_usage:document"},

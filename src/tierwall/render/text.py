@@ -126,6 +126,8 @@ _REASONS = {
     Reason.AUTHORIZER_ALLOWED: "allowed by its authorizer",
     Reason.AUTHORIZER_DENIED: "denied by its authorizer",
     Reason.OBJECT_REFUSED: "refused",
+    Reason.SELECTORS_SUFFICE: "allowed: the selectors imply its conditions",
+    Reason.SELECTORS_SHOW_MORE: "refused: the selectors do not imply its conditions",
     Reason.SETS_FIELD: "in force",
     Reason.JOINS_UNION: "in force, as part of a union",
     Reason.LESS_SPECIFIC: "beaten",

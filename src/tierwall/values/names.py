@@ -18,6 +18,8 @@ _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _KEY = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE = f"({_KEY})?"
+# The keys and values of labels as regular expressions, without their limits of length.
+LABEL_KEY, LABEL_VALUE = rf"({_SUBDOMAIN}/)?{_KEY}", _VALUE
 _IS_LABEL = pattern(_LABEL)
 _IS_SUBDOMAIN = pattern(_SUBDOMAIN)
 _IS_LABEL_1035 = pattern(_LABEL_1035)

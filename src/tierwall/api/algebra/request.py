@@ -24,6 +24,9 @@ OPERATIONS = {
     "deletecollection": "DELETE",
 }
 WRITE_VERBS = frozenset(OPERATIONS)
+# Those that select objects; admission sees only those that are deleted.
+READ_VERBS = frozenset(("list", "watch"))
+COLLECTION_VERBS = READ_VERBS | {"deletecollection"}
 CONNECT_VERBS = frozenset(("get", "create"))
 CONNECT_RESOURCES = frozenset(
     ("pods/exec", "pods/attach", "pods/portforward", "pods/proxy", "services/proxy", "nodes/proxy")
@@ -80,6 +83,11 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             and self.verb in CONNECT_VERBS
             and self.combined_resource in CONNECT_RESOURCES
         )
+
+    @property
+    def is_about_a_collection(self) -> bool:
+        """Whether this is about all objects that its selectors select."""
+        return self.is_resource_request and self.verb in COLLECTION_VERBS and not self.subresource
 
     @property
     def supports_conditions(self) -> bool:

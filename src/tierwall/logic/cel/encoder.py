@@ -60,11 +60,13 @@ class Rails(msgspec.Struct, frozen=True):
     missing_true: int = FALSE
 
 
-def settle(build: Callable[[UnknownWorld], Result], spare: int = 0) -> tuple[UnknownWorld, Result]:
+def settle(
+    build: Callable[[UnknownWorld], Result], spare: int = 0, *, effort: float = 1.0, members: int = 1
+) -> tuple[UnknownWorld, Result]:
     """Write a question down in worlds with more and more elements, until one has all that the question asks for."""
     demands = Demands({}, {})
     for _ in range(MAX_ROUNDS):
-        world = UnknownWorld(demands, spare)
+        world = UnknownWorld(demands, spare, effort=effort, members=members)
         try:
             result = build(world)
         except RecursionError:

@@ -80,7 +80,9 @@ class Term(NamedTuple):
 class Languages:
     """A table of languages. Each is a number; equal ones have the same number as far as simple rules tell."""
 
-    def __init__(self) -> None:
+    def __init__(self, effort: float = 1.0) -> None:
+        # A share of the limits, for questions that somebody waits for.
+        self._effort = effort
         self._numbers: dict[Term, int] = {}
         self._terms: list[Term] = []
         # Whether the empty string is a member.
@@ -166,7 +168,7 @@ class Languages:
             language = self._derive(language, ord(char))
         return self._nullable[language]
 
-    def regions(self, tests: list[int], count: int = 1, limit: int = MAX_STATES) -> list[Region]:
+    def regions(self, tests: list[int], count: int = 1) -> list[Region]:
         """Return every combination of tests that some string passes, with up to `count` of its shortest members."""
         classes = self._classes(tests, count)
         # A state has the tests that can still pass: most constants are out after a character.
@@ -192,7 +194,7 @@ class Languages:
                         break
                     visits[after] = seen + 1
                     waiting.append((text + char, after))
-            if len(visits) > limit:
+            if len(visits) > MAX_STATES * self._effort:
                 raise Unsupported("so many tests on one string")
         return [Region(passes, tuple(shortest), len(shortest) < count) for passes, shortest in members.items()]
 
@@ -294,7 +296,7 @@ class Languages:
             term = self._terms[language]
             parts.update(term.parts if term.kind == "any" else (language,))
         self._work += len(parts)
-        if self._work > MAX_WORK:
+        if self._work > MAX_WORK * self._effort:
             raise Unsupported("so large a regular expression")
         parts.discard(NOTHING)
         if self.anything in parts:
@@ -326,7 +328,7 @@ class Languages:
     def _make(self, term: Term, nullable: bool) -> int:
         number = self._numbers.get(term)
         if number is None:
-            if len(self._terms) >= MAX_TERMS:
+            if len(self._terms) >= MAX_TERMS * self._effort:
                 raise Unsupported("so large a regular expression")
             number = self._numbers[term] = len(self._terms)
             self._terms.append(term)

@@ -229,11 +229,16 @@ class Unknown:
 
 
 class UnknownWorld:
-    """All unknowns of one question, and what is required of them."""
+    """All unknowns of one question, and what is required of them.
 
-    def __init__(self, demands: Demands, spare: int = 0) -> None:
+    `effort` is a share of the limits. `members` says how many strings of each region are wanted, if it has so many.
+    """
+
+    def __init__(self, demands: Demands, spare: int = 0, *, effort: float = 1.0, members: int = 1) -> None:
         self.circuit = Circuit()
-        self.languages = Languages()
+        self.languages = Languages(effort)
+        self.members_of_regions = members
+        self._max_size = MAX_SIZE * effort
         self.demands = demands
         # More elements than the question needs: tests show that they change nothing.
         self.spare = spare
@@ -270,5 +275,5 @@ class UnknownWorld:
 
     def check_size(self) -> None:
         """Refuse a question that has grown too large."""
-        if self.circuit.size > MAX_SIZE:
+        if self.circuit.size > self._max_size:
             raise Unsupported("so large a question")

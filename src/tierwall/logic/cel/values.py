@@ -27,11 +27,18 @@ _CONTAINERS = (ValueKind.LIST, ValueKind.MAP)
 
 
 class ValueRegion(msgspec.Struct, frozen=True):
-    """A region of strings or numbers: the tests that it passes, members, and whether it has no others."""
+    """A region of strings or numbers: the tests that it passes, members, and whether it has just one or no others."""
 
     passes: Mapping[Any, bool]
     members: tuple[Any, ...]
     is_single: bool
+    is_complete: bool = False
+
+    def has(self, value: Any, passed: Mapping[Any, bool]) -> bool:
+        """Whether a value that passes these tests is in the region."""
+        if self.is_single:
+            return value in self.members
+        return all(self.passes.get(test, truth) is truth for test, truth in passed.items())
 
 
 class Values:
@@ -88,27 +95,29 @@ class Values:
         simplest = {name: simplest_value(unknown.shape.fields[name]) for name in sorted(missing)}
         return {name: self.value(entry.value, model) for name, entry in entries.items()} | simplest
 
-    def literals(self, unknown: Unknown, kind: ValueKind, value: Any) -> list[int]:
-        """Return the literals of the region that a string or number is in. Tests put values into worlds by it."""
-        places = self._places.get((kind, unknown.number), ())
-        passed: dict[Any, bool]
+    def places(self, unknown: Unknown, kind: ValueKind) -> Sequence[tuple[int, ValueRegion]]:
+        """Return the regions that a string or number may be in, each with the literal that says so."""
+        return self._places.get((kind, unknown.number), ())
+
+    def is_compared(self, unknown: Unknown, kind: ValueKind) -> bool:
+        """Whether an unknown is compared with another: then it matters which member of a region it is."""
+        return len(self._groups.get(kind, {}).get(unknown.number, ())) > 1
+
+    def passed(self, unknown: Unknown, kind: ValueKind, value: Any) -> dict[Any, bool]:
+        """Return which of the tests on an unknown a string or number passes."""
         if kind is ValueKind.STRING:
             languages = self.world.languages
-            passed = {test: languages.has(test, value) for test in unknown.languages}
-        else:
-            passed = {
-                (sign, constant): value < constant if sign == "<" else value == constant
-                for sign, constant in unknown.comparisons
-            }
+            return {test: languages.has(test, value) for test in unknown.languages}
+        return {
+            (sign, constant): value < constant if sign == "<" else value == constant
+            for sign, constant in unknown.comparisons
+        }
+
+    def literals(self, unknown: Unknown, kind: ValueKind, value: Any) -> list[int]:
+        """Return the literals of the region that a string or number is in. Tests put values into worlds by it."""
+        passed = self.passed(unknown, kind, value)
         literals = [literal if passed[test] else -literal for test, literal in _tests(unknown, kind).items()]
-        for literal, place in places:
-            is_here = (
-                value in place.members
-                if place.is_single
-                else all(place.passes.get(test, truth) is truth for test, truth in passed.items())
-            )
-            if not is_here:
-                literals.append(-literal)
+        literals += [-literal for literal, place in self.places(unknown, kind) if not place.has(value, passed)]
         return literals
 
     def _grouped(self, kind: ValueKind) -> Iterable[list[Unknown]]:
@@ -188,12 +197,12 @@ class Values:
         patterns = (unknown.shape.pattern for unknown in group)
         tests |= {languages.matching(pattern, whole=True): None for pattern in patterns if pattern is not None}
         names, places = list(tests), []
-        for region in languages.regions(names, len(group)):
+        for region in languages.regions(names, max(len(group), self.world.members_of_regions)):
             passes = dict(zip(names, region.passes, strict=True))
             if region.is_complete and len(group) > 1:
-                places += [ValueRegion(passes, (member,), True) for member in region.members]
+                places += [ValueRegion(passes, (member,), True, True) for member in region.members]
             else:
-                places.append(ValueRegion(passes, region.members, False))
+                places.append(ValueRegion(passes, region.members, False, region.is_complete))
         return places
 
     def _member(self, kind: ValueKind, unknown: Unknown, model: CircuitSolver) -> Any:
@@ -276,7 +285,7 @@ def _numbers(group: Sequence[Unknown]) -> list[ValueRegion]:
         passes = {
             (sign, constant): example < constant if sign == "<" else example == constant for sign, constant in tests
         }
-        places.append(ValueRegion(passes, members, low == high))
+        places.append(ValueRegion(passes, members, low == high, low == high))
     return sorted(places, key=lambda place: (abs(place.members[0]), place.members[0] < 0))
 
 

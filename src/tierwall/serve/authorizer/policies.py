@@ -19,6 +19,7 @@ from tierwall.api.algebra.chain import Chain
 from tierwall.api.authorizers.cel_policies import CelAuthorizer, policies_of
 from tierwall.api.authorizers.webhook import WebhookAuthorizer
 from tierwall.api.model import AuthorizerConfig, build_chain, configured_authorizers
+from tierwall.api.reads.selectable import SelectableFields, selectable_fields
 from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -46,6 +47,8 @@ class PolicySet(msgspec.Struct, frozen=True, eq=False):
     namespaces: NamespaceIndex = NO_NAMESPACES
     # The authorizers that ask other servers.
     webhooks: tuple[WebhookAuthorizer, ...] = ()
+    # The fields that resources select by.
+    selectable: SelectableFields = SelectableFields()
 
     @property
     def asks_others(self) -> bool:
@@ -92,6 +95,7 @@ def policy_set_of(
         problems,
         NamespaceIndex(snapshot, live_namespaces),
         tuple(member for member in chain.members() if isinstance(member, WebhookAuthorizer)),
+        selectable_fields(snapshot),
     )
 
 

@@ -17,6 +17,7 @@ from tierwall.api.algebra.chain import ChainDecision, ask_the_rest
 from tierwall.api.algebra.decision import DENY, Decision
 from tierwall.api.algebra.request import Attributes
 from tierwall.api.authorizers.impersonation import narrowed
+from tierwall.api.decide import judge_collection
 from tierwall.api.wire import condition_sets
 from tierwall.api.wire.answer import ConditionsReview, ReceivedConditionsReview
 from tierwall.api.wire.answer import reply as access_reply
@@ -152,6 +153,11 @@ class Reviews:
         review = read_access_review(received)
         policies = self._follower.current
         attributes = review.attributes
+        if attributes.is_about_a_collection:
+            judged = judge_collection(policies.chain, attributes, policies.selectable)
+            if judged is not None:
+                record = self._record(judged.first, attributes, policies.revision)
+                return ReviewReply(200, self._encode_concrete(review.api_version, judged.first), record)
         if self.bridged and review.shape is WireShape.PLAIN and not _knows_conditions(received):
             answer, decision = bridge.first_answer(policies, attributes, grants, admission)
             fresh_until = inf

@@ -215,10 +215,7 @@ def decide(chain: list[Member], policies: list[Policy], question: Question, data
         return TwoPhaseDecision(verdict, verdict, called, [])
     entries = shown(opinions)
     if data is None and question.get("verb") in ("list", "watch") and not question.get("path"):
-        # docs/semantics.md#conditional-reads: without selectors, every object is shown.
-        strict = [member._replace(failure_mode="Deny") for member in chain]
-        if all(final_verdict(strict, policies, question, each) == "Allow" for each in readable(policies)):
-            return TwoPhaseDecision("Allow", "Allow", called, entries)
+        # docs/semantics.md#conditional-reads: without selectors, it is refused.
         refused = "Deny" if any(decision.deny or decision.verdict == "Deny" for _, decision in entries) else "NoOpinion"
         return TwoPhaseDecision(refused, refused, called, entries)
     if data is None:
@@ -232,19 +229,6 @@ def decide(chain: list[Member], policies: list[Policy], question: Question, data
         if final != "NoOpinion":
             return TwoPhaseDecision(verdict, final, called, entries)
     return TwoPhaseDecision(verdict, "NoOpinion", called, entries)
-
-
-def final_verdict(chain: list[Member], policies: list[Policy], question: Question, data: Data) -> str:
-    verdicts = (evaluate(member, policies, question, data)[0] for member in chain)
-    return next((verdict for verdict in verdicts if verdict != "NoOpinion"), "NoOpinion")
-
-
-def readable(policies: list[Policy]) -> Iterator[Data]:
-    """Yield every object that a read may show, as far as the policies can tell."""
-    fields = [name for name in FIELDS if any(f"object.{name}" in policy.expression for policy in policies)]
-    for values in itertools.product(*(FIELDS[field] for field in fields)):
-        known = {field: value for field, value in zip(fields, values, strict=True) if value is not None}
-        yield {"object": {**known, "metadata": {"name": "n"}}, "operation": None}
 
 
 def first_phase(decisions: list[Decision]) -> tuple[str, int]:

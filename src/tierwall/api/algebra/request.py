@@ -90,6 +90,11 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.is_resource_request and self.verb in COLLECTION_VERBS and not self.subresource
 
     @property
+    def has_selectors(self) -> bool:
+        """Whether it selects a part of the objects."""
+        return self.label_selector is not None or self.field_selector is not None
+
+    @property
     def supports_conditions(self) -> bool:
         """Whether conditions can be enforced: admission runs, on exactly one kind of object."""
         if not self.is_resource_request or "*" in self.group or "*" in self.version or "*" in self.resource:

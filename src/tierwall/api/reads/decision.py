@@ -27,6 +27,8 @@ from tierwall.core.answer import Reason, Step
 from tierwall.core.labels import Requirement
 from tierwall.core.verdict import StepVerdict, Verdict
 
+# Every object has a name.
+_EVERYTHING = ReadSelector((), (Requirement("metadata.name", "NotIn", ("",)),))
 # The longest object in a reason.
 _MAX_WITNESS = 300
 
@@ -68,16 +70,21 @@ class WidestSelectors(msgspec.Struct, frozen=True):
 def judge_read(
     chain: Chain, complete: CompleteDecision, attributes: Attributes, fields: SelectableFields
 ) -> ReadJudgement | None:
-    """Judge a request about a collection that the chain allows on conditions; None if a deletecollection stays so."""
+    """Judge a request about a collection that the chain allows on conditions.
+
+    None if selectors settle nothing: for a deletecollection that stays conditional, and for a caller that does not know
+    conditions and is allowed without them.
+    """
     known = fields.of(attributes.group, attributes.version, attributes.resource)
     implication = _implication(chain, complete, attributes, known)
-    if implication.is_implied:
+    if implication.is_implied and attributes.has_selectors:
         return ReadJudgement(decision=_allowed(complete), complete=complete)
-    if attributes.verb not in READ_VERBS:
+    if attributes.verb not in READ_VERBS or _is_allowed_without_conditions(chain, attributes):
         return None
+    why = "only selectors can fulfil conditions" if implication.is_implied else implication.why
     suggestion = _suggestion(chain, complete, attributes, known)
     judgement = ReadJudgement(
-        decision=complete, complete=complete, suggestion=suggestion, witness=implication.witness, why=implication.why
+        decision=complete, complete=complete, suggestion=suggestion, witness=implication.witness, why=why
     )
     return replace(judgement, decision=_refused(complete, judgement.words))
 
@@ -90,7 +97,7 @@ def widest_selectors(chain: Chain, attributes: Attributes, fields: SelectableFie
         is_allowed = chain.authorize(attributes).verdict is ALLOW
         return WidestSelectors((ReadSelector(),) if is_allowed else ())
     known = fields.of(attributes.group, attributes.version, attributes.resource)
-    if _implication(chain, complete, attributes, known).is_implied:
+    if _is_allowed_without_conditions(chain, replace(attributes, conditions_mode=ConditionsMode.NONE)):
         return WidestSelectors((ReadSelector(),))
     selectors, why = _widest(complete, attributes, known)
     return WidestSelectors(tuple(each for each in selectors if _is_allowed(chain, attributes, each, known)), why)
@@ -109,8 +116,14 @@ def _implication(
     if isinstance(proof, ReadProof):
         return proof.implied_by(selection_of(attributes, known))
     # Without any condition's help it may be allowed all the same.
-    folded = chain.authorize(replace(attributes, conditions_mode=ConditionsMode.NONE))
-    return IMPLIED if folded.verdict is ALLOW else ImplicationResult(False, why=proof)
+    asked = replace(attributes, conditions_mode=ConditionsMode.NONE)
+    return IMPLIED if _is_allowed_without_conditions(chain, asked) else ImplicationResult(False, why=proof)
+
+
+def _is_allowed_without_conditions(chain: Chain, attributes: Attributes) -> bool:
+    """Whether a caller that does not know conditions is allowed what it asks."""
+    is_folded = attributes.conditions_mode is ConditionsMode.NONE
+    return is_folded and chain.authorize(attributes).verdict is ALLOW
 
 
 def _proof(complete: CompleteDecision, attributes: Attributes, known: tuple[SelectableField, ...]) -> ReadProof | str:
@@ -129,7 +142,8 @@ def _widest(
     selectors, is_complete = _search(proof, within)
     limit = "" if is_complete else "the limit of work is reached"
     unsupported = f"{', '.join(proof.unsupported)} cannot be part of a proof" if proof.unsupported else ""
-    return selectors, limit or unsupported
+    # A selector without requirements would not be one, and only selectors can fulfil conditions.
+    return [selector if selector != ReadSelector() else _EVERYTHING for selector in selectors], limit or unsupported
 
 
 def _search(proof: ReadProof, within: Selection) -> tuple[list[ReadSelector], bool]:
@@ -170,7 +184,7 @@ def _is_allowed(
     complete = _conditional(chain, asked)
     if complete is None:
         return chain.authorize(asked).verdict is ALLOW
-    return _implication(chain, complete, asked, known).is_implied
+    return asked.has_selectors and _implication(chain, complete, asked, known).is_implied
 
 
 def with_selector(

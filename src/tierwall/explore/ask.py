@@ -24,6 +24,7 @@ from tierwall.explore.page import (
     link,
     object_link,
     omission_list,
+    opening,
     policy_address,
     verdict_mark,
 )
@@ -76,8 +77,7 @@ def _choices(text: str, choices: Iterable[Choice]) -> Page:
     choices = list(choices)
     items = [tag("li", link(choice.words, choice.href)) for choice in choices]
     body = joined(
-        tag("h1", f"“{text}” may mean {len(choices)} things"),
-        tag("p", "Choose one. Nothing is guessed.", role="status"),
+        opening(f"“{text}” may mean {len(choices)} things", "Choose one. Nothing is guessed.", announced=True),
         tag("ul", items, class_="choices"),
     )
     return Page("Which one?", {"choices": [_choice_document(choice) for choice in choices]}, body, asked=text)

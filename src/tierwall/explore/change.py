@@ -16,7 +16,15 @@ from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.explore.findings import finding_item
 from tierwall.explore.manifest import shown_value
 from tierwall.explore.markup import Child, Markup, joined, raw_text, tag
-from tierwall.explore.page import ExploredWorld, Page, Query, first, omission_list, problem_list
+from tierwall.explore.page import (
+    ExploredWorld,
+    Page,
+    Query,
+    first,
+    omission_list,
+    opening,
+    problem_list,
+)
 from tierwall.explore.review import checked
 from tierwall.network.model.model import provide_network_model
 from tierwall.render.connections import BESIDE
@@ -96,8 +104,7 @@ def change(explored: ExploredWorld, query: Query, text: str | None = None, as_js
         shown
         if first(query, "format") == "html"
         else joined(
-            tag("h1", "What would this change?"),
-            tag("p", "Manifests below lie over what is loaded. Nothing is applied.", class_="summary"),
+            opening("What would this change?", "Manifests below lie over what is loaded. Nothing is applied."),
             tag(
                 "form",
                 tag("label", "Start from ", _offers(explored, name), class_="offer"),

@@ -20,8 +20,9 @@ from tierwall.render.svg import curve, label_place
 # A graph with more units or arrows than this is drawn as a matrix.
 MAX_UNITS, MAX_ARROWS = 24, 70
 LETTER, SMALL_LETTER, MAX_NAME, MAX_LABEL = 7.6, 6.6, 34, 26
-# The least height and width of what can be chosen.
+# The least height and width of what can be chosen, and the places that are tried for a label on its arrow.
 TARGET = 25
+_SHARES = (0.5, 0.4, 0.6, 0.3, 0.7, 0.2, 0.8)
 # Of a matrix: the side of a cell, the room for names, and the most units.
 SIDE, MARGIN, MAX_SIDE = 24, 200, 400
 
@@ -112,7 +113,7 @@ def _graph(folded: Fold, title: str) -> Markup:
         )
         text = shortened(cell.shown, MAX_LABEL)
         half = max(len(text) * SMALL_LETTER / 2 + 5, TARGET / 2 + 1)
-        x, y = label_place(points, half, taken)
+        x, y = label_place(points, half, taken, TARGET + 1, _SHARES)
         taken.append((x, y, half))
         labels.append(_label(folded, (source, destination), text, words, x, y, half))
     nodes = [

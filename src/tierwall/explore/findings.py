@@ -9,7 +9,17 @@ from collections.abc import Iterable
 from tierwall.core.catalogue import CATALOGUE, Severity
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.explore.markup import Child, Markup, joined, tag
-from tierwall.explore.page import ExploredWorld, Page, Query, address, first, link, object_link, omission_list
+from tierwall.explore.page import (
+    ExploredWorld,
+    Page,
+    Query,
+    address,
+    first,
+    link,
+    object_link,
+    omission_list,
+    opening,
+)
 from tierwall.explore.review import checked
 from tierwall.render.findings import document
 from tierwall.render.formats import View
@@ -37,8 +47,7 @@ def findings(explored: ExploredWorld, query: Query) -> Page:
     counts = Counter(str(finding.severity) for finding in chosen)
     words = ", ".join(f"{counts[word]:,} {word}{'' if counts[word] == 1 else 's'}" for word in _SHAPES if counts[word])
     body = joined(
-        tag("h1", "Findings"),
-        tag("p", words or "Nothing is wrong with what was read.", class_="summary", role="status"),
+        opening("Findings", words or "Nothing is wrong with what was read.", announced=True),
         tag(
             "nav",
             [

@@ -24,6 +24,7 @@ from tierwall.explore.page import (
     given,
     link,
     omission_list,
+    opening,
     page_number,
     row,
     table,
@@ -127,8 +128,7 @@ def _body(
     unprotected = [] if filters else [str(pods) for pods in reached.unprotected()]
     terms = {f"{name}_" if name == "from" else name: values for name, values in filters.items()}
     return joined(
-        tag("h1", "Who reaches whom"),
-        _summary(folded, filters, total),
+        opening("Who reaches whom", *_summary(folded, filters, total), announced=True),
         _form(filters),
         tag("ul", [tag("li", line) for line in unprotected], class_="facts") if unprotected else None,
         drawing(folded, "Connections between namespaces" if not filters else "Connections, unfolded"),
@@ -157,13 +157,13 @@ def folded_view(snapshot: Snapshot, reached: Connections, filters: dict[str, tup
     return unfold(reached.matrix, names, opened, [unit for unit in units if unit not in opened])
 
 
-def _summary(folded: Fold, filters: dict[str, tuple[str, ...]], total: int) -> Markup:
+def _summary(folded: Fold, filters: dict[str, tuple[str, ...]], total: int) -> tuple[Child, ...]:
     narrow = ", ".join(f"{name} {value}" for name, values in filters.items() for value in values)
     number = sum(1 for unit in folded.units if unit.focus == unit.name != "outside")
     words = f"{total:,} groups of connections" + (
         f", only {narrow}. " if narrow else f" between {number:,} namespaces. "
     )
-    return tag("p", words, link("Fold everything", "/network") if filters else None, class_="summary", role="status")
+    return words, link("Fold everything", "/network") if filters else None
 
 
 def _form(filters: dict[str, tuple[str, ...]]) -> Markup:

@@ -21,7 +21,11 @@ from tierwall.explore.drawing import drawing
 from tierwall.explore.fold import Unit, namespaces, unfold
 from tierwall.explore.markup import Child, Markup, joined, tag
 from tierwall.explore.network import entry_cells, folded_view, ways_section
-from tierwall.explore.page import omission_list, table
+from tierwall.explore.page import (
+    omission_list,
+    opening,
+    table,
+)
 from tierwall.network.reach.connections import Connections
 from tierwall.network.reach.listing import masked_entries
 from tierwall.network.reach.naming import OUTSIDE, EndpointNames
@@ -61,8 +65,7 @@ def list_page(listed: ListedConnections, view: View) -> Iterator[str]:
     narrow = ", ".join(f"{name} {value}" for name, values in listed.filters.items() for value in values)
     cut = tag("p", f"{left_out:,} more groups are not in this file: narrow it with --focus, --from or --to.")
     body = joined(
-        tag("h1", "Who reaches whom"),
-        tag("p", f"Only {narrow}." if narrow else "All connections.", class_="summary"),
+        opening("Who reaches whom", f"Only {narrow}." if narrow else "All connections."),
         tag("ul", [tag("li", str(pods)) for pods in unprotected], class_="facts") if unprotected else None,
         _chooser(units) if not listed.filters and len(units) > 1 else None,
         tag("p", "", id="told", role="status", class_="summary"),
@@ -87,7 +90,7 @@ def difference_page(compared: PlaneComparison, view: View) -> Iterator[str]:
     """Write the page of `diff`."""
     title = f"Changes: {summary(compared)}"
     body = joined(
-        tag("h1", "What the change does"),
+        opening("What the change does"),
         comparison_body(replace(compared, not_considered=view.not_considered)),
     )
     yield from _file(title, body)

@@ -107,6 +107,13 @@ def policy_address(reference: Reference, group: str = "") -> str:
     return "/policy/" + "/".join(quote(part, safe="") for part in parts)
 
 
+def opening(title: str, *summary: Child, announced: bool = False) -> Markup:
+    """Make what a page begins with: its title and a sentence or two, `announced` if they are a result."""
+    words = any(part is not None and part != "" for part in summary)
+    role = "status" if announced else None
+    return joined(tag("h1", title), tag("p", summary, class_="summary", role=role) if words else None)
+
+
 def link(text: Child, href: str, **attributes: Any) -> Markup:
     """Make a link inside the explorer."""
     return tag("a", text, href=href, **attributes)
@@ -163,7 +170,7 @@ def problem_list(diagnostics: Iterable[Diagnostic]) -> Markup:
 
 def failed(title: str, error: InputError, room: str, lead: str = "", **more: Any) -> Page:
     """Return the page of a question that cannot be answered: all its problems, with hints."""
-    body = joined(tag("h1", title), tag("p", lead) if lead else None, problem_list(error.diagnostics))
+    body = joined(opening(title, lead), problem_list(error.diagnostics))
     document = {"diagnostics": [diagnostic_document(problem) for problem in error.diagnostics]}
     unknown = all(problem.code == "TW704" for problem in error.diagnostics)
     return Page(title, document, body, room=room, status=404 if unknown else 400, **more)

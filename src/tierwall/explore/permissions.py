@@ -18,6 +18,7 @@ from tierwall.explore.page import (
     link,
     object_link,
     omission_list,
+    opening,
     row,
     table,
     verdict_mark,
@@ -37,7 +38,7 @@ def permissions(explored: ExploredWorld, query: Query) -> Page:
         users = named.users(world.snapshot)
         items = [tag("li", link(name, address("/permissions", user=name))) for name in users[:MAX_USERS]]
         body = joined(
-            tag("h1", "Who may do what?"),
+            opening("Who may do what?"),
             _form(user, groups, namespace),
             tag("section", tag("h2", "Users that role bindings name"), tag("ul", items, class_="choices"))
             if items
@@ -58,8 +59,7 @@ def permissions(explored: ExploredWorld, query: Query) -> Page:
     heads = ("Verbs", "Resources", "Names", "Effect", "By", "Condition")
     rows = [_row(permission) for permission in permitted.listed]
     body = joined(
-        tag("h1", title),
-        tag("p", f"{len(rows):,} permissions can be listed.", class_="summary", role="status"),
+        opening(title, f"{len(rows):,} permissions can be listed.", announced=True),
         _form(user, groups, namespace),
         table(heads, rows, title, data_filter="Filter these rows") if rows else tag("p", "Nothing.", class_="empty"),
         more,

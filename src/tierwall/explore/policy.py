@@ -11,7 +11,16 @@ from tierwall.explore.findings import finding_item
 from tierwall.explore.manifest import listing, manifest, shown_value
 from tierwall.explore.markup import Child, Markup, joined, tag
 from tierwall.explore.network import decided_connections
-from tierwall.explore.page import ExploredWorld, Page, Query, address, failed, link, object_link
+from tierwall.explore.page import (
+    ExploredWorld,
+    Page,
+    Query,
+    address,
+    failed,
+    link,
+    object_link,
+    opening,
+)
 from tierwall.explore.review import checked
 from tierwall.gateway.detail import FieldDetail
 from tierwall.gateway.question import GatewayQuestion, ask_everywhere
@@ -73,8 +82,7 @@ def _of(explored: ExploredWorld, resource: Resource) -> Page:
     if len(facts) > MAX_LISTED:
         decides.append(tag("li", f"and {len(facts) - MAX_LISTED:,} more"))
     body = joined(
-        tag("h1", name),
-        tag("p", resource.api_version, class_="summary"),
+        opening(name, resource.api_version),
         _names_section("Overridden by", overriders),
         _names_section("Overrides", overridden),
         tag("section", tag("h2", "What it decides"), tag("ul", decides)) if decides else None,

@@ -10,7 +10,16 @@ from itertools import islice
 from tierwall.explore.ask import ask
 from tierwall.explore.asking import asking, place_terms
 from tierwall.explore.markup import joined, tag
-from tierwall.explore.page import ExploredWorld, Page, Query, first, link, omission_list, page_number
+from tierwall.explore.page import (
+    ExploredWorld,
+    Page,
+    Query,
+    first,
+    link,
+    omission_list,
+    opening,
+    page_number,
+)
 from tierwall.explore.stack import place_title, settings_stack
 from tierwall.gateway.model.places import reachable_places
 from tierwall.gateway.question import PLACE_KEYS
@@ -43,8 +52,7 @@ def settings(explored: ExploredWorld, query: Query) -> Page:
     ]
     more = link("More places", f"/settings?page={page + 1}") if len(places) > PAGE else None
     body = joined(
-        tag("h1", "Settings in force"),
-        tag("p", "The most specific level wins; who lost is struck out and says why.", class_="summary"),
+        opening("Settings in force", "The most specific level wins; who lost is struck out and says why."),
         sections or tag("p", "No route leads through a Gateway here.", class_="empty"),
         more,
         omission_list(omissions),

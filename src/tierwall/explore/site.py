@@ -8,9 +8,16 @@ from tierwall.explore.ask import ask
 from tierwall.explore.change import change
 from tierwall.explore.findings import findings
 from tierwall.explore.home import home
-from tierwall.explore.markup import joined, tag
+from tierwall.explore.markup import joined
 from tierwall.explore.network import network
-from tierwall.explore.page import ExploredWorld, Page, Query, first, link
+from tierwall.explore.page import (
+    ExploredWorld,
+    Page,
+    Query,
+    first,
+    link,
+    opening,
+)
 from tierwall.explore.permissions import permissions
 from tierwall.explore.policy import policy
 from tierwall.explore.settings import settings
@@ -44,5 +51,5 @@ def page_at(explored: ExploredWorld, path: str, query: Query) -> tuple[Page, boo
 
 def missing(path: str) -> Page:
     """Return the page of an address that there is not."""
-    body = joined(tag("h1", "There is no such page"), tag("p", link("Go to the start", "/")))
+    body = joined(opening("There is no such page", link("Go to the start", "/")))
     return Page("No such page", {"diagnostics": [{"message": f"there is no page {path}"}]}, body, status=404)

@@ -19,6 +19,7 @@ from tierwall.explore.page import (
     link,
     object_link,
     omission_list,
+    opening,
     row,
     table,
     verdict_mark,
@@ -52,11 +53,9 @@ def tools(explored: ExploredWorld, query: Query) -> Page:
     words = ["--caller", caller] if caller else []
     title = f"What {caller} may call" if caller else "Who may call which tool"
     total = len(named.callers(explored.world.snapshot))
-    cut = tag("p", f"The first {MAX_CALLERS} of {total:,} callers.") if not caller and total > MAX_CALLERS else None
+    cut = f"The first {MAX_CALLERS} of {total:,} callers." if total > MAX_CALLERS else None
     body = joined(
-        tag("h1", title),
-        link("All callers", "/tools") if caller else None,
-        cut,
+        opening(title, link("All callers", "/tools") if caller else cut),
         *_matrices(granted),
         tag("p", "No policy names a caller, and no backend a tool.", class_="empty")
         if not any(grants.rows for _, grants in granted)

@@ -229,19 +229,26 @@ def curve(points: Sequence[tuple[float, float]]) -> str:
 
 
 def label_place(
-    points: Sequence[tuple[float, float]], half: float, taken: Sequence[tuple[float, float, float]]
+    points: Sequence[tuple[float, float]],
+    half: float,
+    taken: Sequence[tuple[float, float, float]],
+    height: float = 16,
+    shares: Sequence[float] = (0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74),
 ) -> tuple[float, float]:
-    """Return a place for a label on the leftmost part of a route, where no label is yet if there is such a place."""
+    """Return a place for a label on the leftmost part of a route, where no label is yet if there is such a place.
+
+    `shares` are the places that are tried: how far along that part, the best first.
+    """
     (x, y), (to_x, to_y) = points[:2] if points[0][0] <= points[-1][0] else points[-1:-3:-1]
     if abs(to_x - x) < 1:
         x, to_x = x + 45 + half, to_x + 45 + half
     best, least = (0.0, 0.0), -1.0
-    for share in (0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74):
+    for share in shares:
         # The height of the curve is that of a smooth step; its position grows evenly enough.
         place_x = x + (to_x - x) * share
         place_y = y + (to_y - y) * share * share * (3 - 2 * share)
         overlap = sum(
-            max(0.0, half + width - abs(place_x - at_x)) * max(0.0, 16 - abs(place_y - at_y))
+            max(0.0, half + width - abs(place_x - at_x)) * max(0.0, height - abs(place_y - at_y))
             for at_x, at_y, width in taken
         )
         if least < 0 or overlap < least:

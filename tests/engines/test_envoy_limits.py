@@ -61,7 +61,7 @@ def compiled(*more: Object, state: CompileState | None = None) -> XdsResources:
 
 def denies(resources: XdsResources, name: str = "deep", route: str = "open") -> bool:
     """Whether a policy denies every request of a route."""
-    for kind in ("mcp", "http"):
+    for kind in ("mcp", "rpc", "http"):
         decisions = [policy.decision for policy in policies(resources, f"prod/{route}/0/0/{kind}")]
         actions = [rbac_pb2.Action.FromString(decision.action.typed_config.value) for decision in decisions]
         if (f"XAccessPolicy/prod/{name}", rbac_pb2.RBAC.DENY) not in [
@@ -80,6 +80,7 @@ def test_a_policy_over_a_limit_denies_everything_on_its_targets(name: str) -> No
     after = contents(resources)
     assert {name for name in after if after[name] != contents(before).get(name)} == {
         "* prod/open/0/0/mcp",
+        "* prod/open/0/0/rpc",
         "* prod/open/0/0/http",
     }
 
@@ -205,13 +206,18 @@ def differing(before: XdsResources, after: XdsResources) -> set[str]:
     return {name.removeprefix("* ") for name in first.keys() | second.keys() if first.get(name) != second.get(name)}
 
 
+def routes_of(rule: str) -> set[str]:
+    """Return the names of the routes with policies: for MCP, other JSON-RPC and plain HTTP."""
+    return {f"{rule}/{kind}" for kind in ("mcp", "rpc", "http")}
+
+
 def test_a_policy_that_cannot_be_compiled_closes_only_its_targets(failing: Failing) -> None:
     before = compiled()
     failing(policy_compiler, "compile_policy", lambda policy, *_: policy.reference.name == "lists")
     after = compiled()
     assert codes(after) == ["TW661"]
     assert denies(after, "lists", "mcp")
-    assert differing(before, after) == {"prod/mcp/0/0/mcp", "prod/mcp/0/0/http"}
+    assert differing(before, after) == routes_of("prod/mcp/0/0")
 
 
 def test_an_authorizer_that_cannot_be_read_closes_only_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +232,7 @@ def test_an_authorizer_that_cannot_be_read_closes_only_the_policy(monkeypatch: p
     monkeypatch.setattr(policy_compiler.PolicyCompiler.__init__, "__defaults__", (None, None, find, None, None))
     after = compiled()
     assert codes(after) == ["TW661"]
-    assert differing(before, after) == {"prod/asks/0/0/mcp", "prod/asks/0/0/http"}
+    assert differing(before, after) == routes_of("prod/asks/0/0")
 
 
 def test_a_route_that_cannot_be_compiled_answers_500(failing: Failing) -> None:
@@ -241,7 +247,7 @@ def test_a_route_that_cannot_be_compiled_answers_500(failing: Failing) -> None:
         for route in host.routes
     }
     assert statuses["prod/mcp/0/0"] == 500
-    assert differing(before, after) == {"prod/mcp/0/0", "prod/mcp/0/0/mcp", "prod/mcp/0/0/http"}
+    assert differing(before, after) == {"prod/mcp/0/0", *routes_of("prod/mcp/0/0")}
 
 
 def test_a_route_whose_policies_cannot_be_applied_answers_500(failing: Failing) -> None:
@@ -249,7 +255,7 @@ def test_a_route_whose_policies_cannot_be_applied_answers_500(failing: Failing) 
     failing(routes, "protected_routes", lambda route, *_: route.name.startswith("prod/mcp/"))
     after = compiled()
     assert codes(after) == ["TW661"]
-    assert differing(before, after) == {"prod/mcp/0/0", "prod/mcp/0/0/mcp", "prod/mcp/0/0/http"}
+    assert differing(before, after) == {"prod/mcp/0/0", *routes_of("prod/mcp/0/0")}
 
 
 def test_a_backend_that_cannot_be_compiled_leads_nowhere(failing: Failing) -> None:
@@ -258,7 +264,7 @@ def test_a_backend_that_cannot_be_compiled_leads_nowhere(failing: Failing) -> No
     after = compiled()
     assert codes(after) == ["TW656", "TW661"]
     assert before.clusters.keys() - after.clusters.keys() == {f"backend/{NETWORKING}/prod/mcp"}
-    assert differing(before, after) == {"prod/mcp/0/0", "prod/mcp/0/0/mcp", "prod/mcp/0/0/http"}
+    assert differing(before, after) == {"prod/mcp/0/0", *routes_of("prod/mcp/0/0")}
 
 
 def test_a_listener_that_cannot_be_compiled_is_not_opened(failing: Failing) -> None:

@@ -410,8 +410,8 @@ def test_only_the_chosen_gateways_are_served() -> None:
 def test_denials_reveal_what_the_options_say() -> None:
     listeners = str(compiled().listeners)
     secretive = str(compiled(options=EnvoyOptions(reveal=DenialDetail.NOTHING)).listeners)
-    assert "response.code_details" in listeners
-    assert "response.code_details" not in secretive
+    assert "%CEL(response.code_details" in listeners
+    assert "%CEL(response.code_details" not in secretive
     assert str(compiled(options=EnvoyOptions(denial=Denial.HTTP)).listeners) != listeners
 
 

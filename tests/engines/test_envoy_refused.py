@@ -47,12 +47,14 @@ def test_a_refused_policy_denies_on_its_targets_and_nowhere_else(first: bool) ->
     resources, after = compiled({LISTS: WORDS}, None if first else state)
     denial = "XAccessPolicy/prod/lists", rbac_pb2.RBAC.DENY
     assert actions(resources, "prod/mcp/0/0/mcp") == [denial]
+    assert actions(resources, "prod/mcp/0/0/rpc") == [denial]
     assert actions(resources, "prod/mcp/0/0/http") == [denial]
     [problem] = resources.diagnostics
     assert (problem.code, str(problem.reference)) == ("TW636", "XAccessPolicy/prod/lists")
     assert WORDS in problem.message
     before, now = contents(open_resources), contents(resources)
-    assert {name for name in now if now[name] != before[name]} == {"* prod/mcp/0/0/mcp", "* prod/mcp/0/0/http"}
+    closed = {f"* prod/mcp/0/0/{kind}" for kind in ("mcp", "rpc", "http")}
+    assert {name for name in now if now[name] != before[name]} == closed
     reopened, _ = compiled({}, after)
     assert contents(reopened) == before
     assert codes(reopened) == []

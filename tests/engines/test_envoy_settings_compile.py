@@ -136,9 +136,9 @@ def test_a_policy_that_envoy_refuses_closes_its_target() -> None:
 
 
 def test_a_conditional_list_closes_if_it_restricts() -> None:
-    entries = [{"condition": "request.path == '/a'", "policy": {"status": 403}}]
+    entries = [{"condition": "request.path == '/a'", "policy": {"local": [{"requests": 9, "unit": "Hours"}]}}]
     resources = compiled(
-        *PLAIN, policy("p", "HTTPRoute/web", section="a", traffic={"directResponse": {"conditional": entries}})
+        *PLAIN, policy("p", "HTTPRoute/web", section="a", traffic={"rateLimit": {"conditional": entries}})
     )
     assert statuses(resources) == {"web/0/0": 500, "web/1/0": 0}
 

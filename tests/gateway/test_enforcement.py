@@ -95,8 +95,9 @@ def test_a_value_that_envoy_lacks_is_said_everywhere(traffic: dict[str, Any], wo
 
 
 def test_a_list_that_depends_on_the_request_is_said_whichever_entry_is_selected() -> None:
-    entries = [{"condition": "request.path == '/a'", "policy": {"status": 403}}]
-    conditional = policy("p", "HTTPRoute/web", traffic={"directResponse": {"conditional": entries}})
+    limit = {"local": [{"requests": 9, "unit": "Hours"}]}
+    entries = [{"condition": "request.path == '/a'", "policy": limit}]
+    conditional = policy("p", "HTTPRoute/web", traffic={"rateLimit": {"conditional": entries}})
     for facts in ({}, {"request.path": "/a"}, {"request.path": "/b"}):
         for told in _told(conditional, **facts):
             assert len(told) == 1

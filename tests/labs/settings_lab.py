@@ -42,7 +42,9 @@ class EchoBackend:
     def __init__(self, certificate: Certificate | None = None, answers: Mapping[str, str] | None = None) -> None:
         """With a certificate, the backend speaks TLS. `answers` are the bodies of some paths."""
         self.paths: list[str] = []
-        paths, known = self.paths, answers or {}
+        # Requests to these paths are answered with 403.
+        self.refused: set[str] = set()
+        paths, refused, known = self.paths, self.refused, answers or {}
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -53,7 +55,8 @@ class EchoBackend:
                 time.sleep(float(self.headers.get("x-sleep") or 0))
                 seen = json.dumps({name.lower(): value for name, value in self.headers.items()})
                 body = known.get(self.path, seen).encode()
-                self.send_response(int(self.headers.get("x-status") or 200))
+                status = int(self.headers.get("x-status") or 200)
+                self.send_response(403 if self.path in refused else status)
                 self.send_header("content-length", str(len(body)))
                 self.send_header("x-from", "backend")
                 self.end_headers()

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from tierwall.gateway.decide import Candidate, MergedField, Merger, merger
 from tierwall.gateway.model.conditional import ANY_REQUEST
-from tierwall.gateway.model.enforcement import UnenforcedSetting, conditional, unenforced
+from tierwall.gateway.model.enforcement import CHOSEN, UnenforcedSetting, conditional, list_parts, unenforced
 from tierwall.gateway.model.places import RequestPlace
 
 
@@ -26,14 +26,30 @@ def unenforced_in_force(field: MergedField) -> Iterator[tuple[Candidate, Unenfor
     """Yield what Envoy does not enforce of a field merged for any request, and the object that sets it."""
     path = field.field.path
     for candidate in field.in_force:
+        if _depends(candidate):
+            continue
         for part in unenforced(path, candidate.value) if candidate.has_value else ():
             yield candidate, part
             if not part.path:
                 return
-    if not field.field.union:
-        depending = next(filter(_depends, field.in_force), None)
-        if depending is not None:
-            yield depending, conditional(path)
+    depending = [] if field.field.union else list(filter(_depends, field.in_force))
+    if depending and not is_chosen(field):
+        yield depending[0], conditional(path)
+    elif depending:
+        for candidate in field.in_force:
+            yield from ((candidate, part) for part in list_parts(candidate.written))
+
+
+def is_chosen(field: MergedField) -> bool:
+    """Whether Envoy chooses the value of a field, merged for any request, when a request comes."""
+    if field.field.path not in CHOSEN or not any(map(_depends, field.in_force)):
+        return False
+    if len(field.in_force) == 1:
+        return True
+    counting = {candidate.source for candidate in field.in_force}
+    by_level = [[each for each in tier.policies if each.source in counting] for tier in field.stack]
+    # Each level replaces those before it only if it has one candidate, and nothing locks the field.
+    return not any(len(level) > 1 or any(each.locks for each in level) for level in by_level)
 
 
 def _has_list(field: MergedField) -> bool:

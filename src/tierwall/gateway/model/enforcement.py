@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from tierwall.engines.envoy.config.settings.values import value_problems
+from tierwall.engines.envoy.config.settings.values import entry_problems, value_problems
 from tierwall.gateway.model.fields import PHASES, SECTIONS, WrittenField, fields_written_by
 from tierwall.resources.once import per_resource
 from tierwall.resources.resource import Resource
@@ -210,6 +210,8 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
 }
 # A list whose entries depend on the request.
 CONDITIONAL = "Envoy does not choose among the entries of a conditional list"
+# The fields of which it does, if no two lists at one level set them, and none of several has Override.
+CHOSEN = frozenset(("traffic.directResponse", "traffic.extAuth", "traffic.transformation"))
 
 
 class UnenforcedSetting(NamedTuple):
@@ -265,17 +267,31 @@ def conditional(field: str) -> UnenforcedSetting:
     return UnenforcedSetting(f"{field}, conditional", (), CONDITIONAL, restricts(field), whole=True)
 
 
+def list_parts(written: WrittenField) -> Iterator[UnenforcedSetting]:
+    """Yield what Envoy does not enforce of a conditional list whose entry it chooses; paths lead from the list."""
+    field = written.field.path
+    for number, entry in enumerate(written.entries or ()):
+        for problem in entry_problems(field, entry):
+            yield UnenforcedSetting(field, (number, *problem.path), str(problem), restricts(field), whole=True)
+        for part in unenforced(field, entry.get("policy")):
+            yield part._replace(path=(number, "policy", *part.path))
+
+
 def unenforced_parts(written: WrittenField) -> Iterator[UnenforcedSetting]:
     """Yield what Envoy does not enforce of a setting as an object writes it; paths lead from the section."""
     field = written.field.path
     if written.entries is None:
         for part in unenforced(field, written.value):
             yield part._replace(path=(*written.path, *part.path))
+    elif all(written.entry_value(entry.get("policy")) is None for entry in written.entries):
+        # No entry has this part of the property.
+        return
     elif ENFORCEMENT[field].state is EnforcementState.NOT_ENFORCED:
         rule = ENFORCEMENT[field]
         yield UnenforcedSetting(field, written.path, rule.words, rule.restricts, whole=True)
     elif any(isinstance(entry.get("condition"), str) for entry in written.entries):
-        yield conditional(field)._replace(path=written.path)
+        parts = list_parts(written) if field in CHOSEN else (conditional(field),)
+        yield from (part._replace(path=(*written.path, *part.path)) for part in parts)
     else:
         # Without conditions, the first entry counts.
         policy = written.entries[0].get("policy") if written.entries else None

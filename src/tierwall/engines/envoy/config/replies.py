@@ -65,7 +65,9 @@ def _not_direct() -> Any:
     """Return a filter: the answer is not the one that a route gives by itself, whose text stays as it is written."""
     out = _Filter()
     out.extension_filter.name = "envoy.access_loggers.extension_filters.cel"
-    settings = cel_filter_pb2.ExpressionFilter(expression="response.code_details != 'direct_response'")
+    settings = cel_filter_pb2.ExpressionFilter(
+        expression="!(response.code_details in ['direct_response', 'lua_response'])"
+    )
     out.extension_filter.typed_config.CopyFrom(packed(settings))
     return out
 

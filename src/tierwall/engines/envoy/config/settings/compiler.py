@@ -31,13 +31,18 @@ from tierwall.engines.envoy.config.settings import (
     upstream,
 )
 from tierwall.engines.envoy.config.settings.authorization import authorization
+from tierwall.engines.envoy.config.settings.choices import MakeFilter, answer, choice
 from tierwall.engines.envoy.config.settings.credentials import credentials
 from tierwall.engines.envoy.config.settings.filters import (
+    ANSWER,
+    ASK,
     ASK_FOR_BACKEND,
     LIMITS,
     MCP_TOKENS,
     QUOTA,
+    TRANSFORM,
     ask_filter,
+    choosing_filter,
     discovered_config,
     jwt_filter,
     quota_filter,
@@ -52,8 +57,9 @@ from tierwall.engines.envoy.config.settings.places import (
 )
 from tierwall.engines.envoy.config.settings.services import ServiceCluster, endpoint
 from tierwall.engines.envoy.config.settings.traffic import RouteChange, turned_on
-from tierwall.engines.envoy.config.settings.transformation import backend_transformation, transformation
+from tierwall.engines.envoy.config.settings.transformation import backend_transformation, transformation, whole_filter
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
+from tierwall.gateway.decide import Candidate
 from tierwall.gateway.model.enforcement import UnenforcedSetting, restricts
 from tierwall.gateway.model.fields import PHASES, Phase
 from tierwall.gateway.model.places import RequestPlace
@@ -203,6 +209,8 @@ class SettingsCompiler:
     def _change(self, place: RequestPlace, field: EffectiveField, phase: Phase) -> RouteChange | MessageFilters | None:
         """Return what a field does to a route; None if Envoy cannot enforce it."""
         try:
+            if field.is_chosen:
+                return self._choice(field, phase)
             if field.path in BACKEND_FIELDS and place.backend is not None:
                 return BACKEND_FIELDS[field.path](self, field, place.backend, place.section)
             return FIELDS[field.path](self, field, phase)
@@ -280,10 +288,22 @@ class SettingsCompiler:
         return turned_on(ask_filter(phase), self._asked(field))
 
     def _asked(self, field: EffectiveField) -> Any:
-        policy = field.source.resource
-        settings, cluster = external.external_authorization(self._snapshot, policy, field.value)
-        self._uses(cluster, policy)
+        return self._asking(field.source, field.value)
+
+    def _asking(self, source: Candidate, value: Mapping[str, Any]) -> Any:
+        settings, cluster = external.external_authorization(self._snapshot, source.resource, value)
+        self._uses(cluster, source.resource)
         return settings
+
+    def _choice(self, field: EffectiveField, phase: Phase) -> RouteChange:
+        """Return the change of a route where Envoy chooses an entry of a conditional list."""
+        makes: Mapping[str, tuple[str, MakeFilter]] = {
+            "traffic.directResponse": (ANSWER, lambda source, value: answer(value)),
+            "traffic.extAuth": (ASK, lambda source, value: external.asking_filter(self._asking(source, value))),
+            "traffic.transformation": (TRANSFORM, lambda source, value: whole_filter(value)),
+        }
+        use, make = makes[field.path]
+        return choice(field.candidates, make, choosing_filter(phase, use))
 
     def _ext_auth_of_backend(self, field: EffectiveField, backend: Resource, section: str) -> MessageFilters:
         settings = {ASK_FOR_BACKEND: packed(self._asked(field))}

@@ -13,6 +13,7 @@ from envoy.extensions.filters.http.ext_authz.v3 import ext_authz_pb2
 
 from tierwall.engines.envoy.config.external_auth import TIMEOUT_S
 from tierwall.engines.envoy.config.settings.expressions import constant
+from tierwall.engines.envoy.config.settings.filters import asking
 from tierwall.engines.envoy.config.settings.measures import byte_count
 from tierwall.engines.envoy.config.settings.services import ServiceCluster, endpoint
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
@@ -50,6 +51,19 @@ def external_authorization(
     for name in http.get("allowedResponseHeaders") or ():
         service.authorization_response.allowed_upstream_headers.patterns.add(exact=name, ignore_case=True)
     return out, cluster
+
+
+def asking_filter(settings: Any) -> Any:
+    """Return a filter by itself with the settings that a route would have."""
+    out = asking("settings_choice")
+    checks = settings.check_settings
+    if checks.HasField("http_service"):
+        out.http_service.CopyFrom(checks.http_service)
+    else:
+        out.grpc_service.CopyFrom(checks.grpc_service)
+    if checks.HasField("with_request_body"):
+        out.with_request_body.CopyFrom(checks.with_request_body)
+    return out
 
 
 def _set_path(service: Any, path: str) -> None:

@@ -11,9 +11,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from envoy.config.core.v3 import extension_pb2
+from envoy.extensions.common.matching.v3 import extension_matcher_pb2
+from envoy.extensions.filters.common.matcher.action.v3 import skip_action_pb2
 from envoy.extensions.filters.http.api_key_auth.v3 import api_key_auth_pb2
 from envoy.extensions.filters.http.basic_auth.v3 import basic_auth_pb2
 from envoy.extensions.filters.http.buffer.v3 import buffer_pb2
+from envoy.extensions.filters.http.composite.v3 import composite_pb2
 from envoy.extensions.filters.http.csrf.v3 import csrf_pb2
 from envoy.extensions.filters.http.ext_authz.v3 import ext_authz_pb2
 from envoy.extensions.filters.http.ext_proc.v3 import ext_proc_pb2
@@ -24,13 +27,16 @@ from envoy.extensions.filters.http.local_ratelimit.v3 import local_rate_limit_pb
 from envoy.extensions.filters.http.ratelimit.v3 import rate_limit_pb2
 from envoy.extensions.filters.http.rbac.v3 import rbac_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
+from xds.type.matcher.v3 import matcher_pb2
 
 from tierwall.engines.envoy.config.external_auth import NOBODY, TIMEOUT_S, protect_headers
-from tierwall.engines.envoy.config.matchers import packed
+from tierwall.engines.envoy.config.matchers import OnMatch, extension_config, matcher, packed
 from tierwall.engines.envoy.config.names import HEADER_PREFIX, USER
 from tierwall.gateway.model.fields import Phase
 
 MCP_TOKENS: Final = "tierwall.mcp.jwt"
+# What a filter chooses an entry for.
+ASK, TRANSFORM, ANSWER = "ask", "transform", "answer"
 LIMITS, BUFFER, CSRF, DELAY = "tierwall.limits", "tierwall.buffer", "tierwall.csrf", "tierwall.delay"
 QUOTA: Final = "tierwall.quota"
 _BUFFER_BYTES = 1 << 20
@@ -75,6 +81,25 @@ def transformation_filter(phase: Phase) -> str:
     return f"tierwall.{phase}.transformation"
 
 
+def choosing_filter(phase: Phase, use: str) -> str:
+    """Return the name of the filter that chooses an entry of a conditional list in a phase, for one use."""
+    return f"tierwall.{phase}.choose-{use}"
+
+
+def no_choice() -> Any:
+    """Return the filter that chooses an entry; routes have the choices."""
+    out = extension_matcher_pb2.ExtensionWithMatcher()
+    out.extension_config.name = "composite"
+    out.extension_config.typed_config.CopyFrom(packed(composite_pb2.Composite()))
+    out.xds_matcher.CopyFrom(matcher(skipped()))
+    return out
+
+
+def skipped() -> OnMatch:
+    """Return the decision to run no filter."""
+    return matcher_pb2.Matcher.OnMatch(action=extension_config("skip", skip_action_pb2.SkipFilter()))
+
+
 def settings_filters(static: bool, configured: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the filters; `configured` has the configuration of those that come by ECDS."""
     phases: tuple[Phase, ...] = ("PreRouting", "PostRouting")
@@ -82,17 +107,20 @@ def settings_filters(static: bool, configured: Mapping[str, Any]) -> Iterator[An
         yield _discovered(jwt_filter(phase), jwt_pb2.JwtAuthentication(), static, configured)
         yield _off(basic_filter(phase), basic_auth_pb2.BasicAuth(forward_username_header=USER, users=_nobody()))
         yield _off(key_filter(phase), _keys())
-        yield _off(ask_filter(phase), _asking(f"settings_{phase}"))
+        yield _off(ask_filter(phase), asking(f"settings_{phase}"))
+        yield _off(choosing_filter(phase, ASK), no_choice())
         yield _off(authorization_filter(phase), rbac_pb2.RBAC())
         if phase == "PostRouting":
             yield _discovered(LIMITS, no_limits(), static, configured)
             yield _discovered(QUOTA, quota_filter(), static, configured)
         yield _off(process_filter(phase), _processing(phase))
         yield _off(transformation_filter(phase), header_mutation_pb2.HeaderMutation())
+        yield _off(choosing_filter(phase, TRANSFORM), no_choice())
     yield _off(BUFFER, buffer_pb2.Buffer(max_request_bytes={"value": _BUFFER_BYTES}))
     yield _off(CSRF, csrf_pb2.CsrfPolicy(filter_enabled={"default_value": {}}))
     yield _off(DELAY, fault_pb2.HTTPFault())
-    yield _off(ASK_FOR_BACKEND, _asking("settings_backend"))
+    yield _off(choosing_filter("PostRouting", ANSWER), no_choice())
+    yield _off(ASK_FOR_BACKEND, asking("settings_backend"))
     yield _discovered(MCP_TOKENS, jwt_pb2.JwtAuthentication(), static, configured)
 
 
@@ -139,7 +167,8 @@ def _keys() -> Any:
     return out
 
 
-def _asking(prefix: str) -> Any:
+def asking(prefix: str) -> Any:
+    """Return a filter that asks an authorization service, which routes name."""
     out = ext_authz_pb2.ExtAuthz(transport_api_version="V3", stat_prefix=prefix)
     out.grpc_service.envoy_grpc.cluster_name = NOBODY
     out.grpc_service.timeout.seconds = TIMEOUT_S

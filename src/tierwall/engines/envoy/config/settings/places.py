@@ -20,7 +20,7 @@ from tierwall.gateway.model.conditional import ANY_REQUEST
 from tierwall.gateway.model.enforcement import UnenforcedSetting
 from tierwall.gateway.model.fields import Phase, Profile, Section
 from tierwall.gateway.model.places import AttachedLevel, Level, RequestPlace, levels
-from tierwall.gateway.unenforced import unenforced_in_force
+from tierwall.gateway.unenforced import is_chosen, unenforced_in_force
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import is_understood, objections
@@ -40,6 +40,8 @@ class EffectiveField(NamedTuple):
     candidates: tuple[Candidate, ...]
     # The level of the candidate that counts, which tells its targets apart.
     level: Level | None = None
+    # Whether the value depends on the request.
+    is_chosen: bool = False
 
     @property
     def source(self) -> Candidate:
@@ -114,7 +116,7 @@ class SettingsReader:
                 values = [candidate.value for candidate in field.in_force]
                 value = values if field.field.union else values[0]
                 level = next((by_name[name] for name in _level_names(field)), None)
-                fields[path] = EffectiveField(path, value, field.in_force, level)
+                fields[path] = EffectiveField(path, value, field.in_force, level, is_chosen(field))
         policies = {candidate.resource.identity for field in merged.values() for candidate in field.in_force}
         policies |= {policy.identity for policy in left_out}
         return PlaceSettings(fields, ", ".join(closed), tuple(problems), frozenset(policies))

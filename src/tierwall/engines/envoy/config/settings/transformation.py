@@ -35,10 +35,16 @@ def transformation(value: Mapping[str, Any], phase: Phase) -> RouteChange:
 
 def backend_transformation(value: Mapping[str, Any]) -> ClusterChange:
     """Set, add and remove headers of requests to a backend, and of its responses."""
+    out = whole_filter(value)
+    return lambda cluster: add_filter(cluster, "tierwall.transformation", out)
+
+
+def whole_filter(value: Mapping[str, Any]) -> Any:
+    """Return a filter that sets, adds and removes headers by itself."""
     out = header_mutation_pb2.HeaderMutation()
     _set_steps(out.mutations.request_mutations, nested_map(value, "request"), "request", "REQ")
     _set_steps(out.mutations.response_mutations, nested_map(value, "response"), "response", "RESP")
-    return lambda cluster: add_filter(cluster, "tierwall.transformation", out)
+    return out
 
 
 def _set_steps(steps: Any, change: Mapping[str, Any], side: str, command: str) -> None:

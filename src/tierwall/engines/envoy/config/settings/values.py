@@ -58,6 +58,16 @@ def _tried(check: Callable[..., Any], *args: Any) -> Iterator[Unenforceable]:
         yield error
 
 
+def entry_problems(field: str, entry: Mapping[str, Any]) -> Iterator[Unenforceable]:
+    """Yield what Envoy cannot enforce of an entry of a conditional list, besides its value."""
+    condition = entry.get("condition")
+    if condition is not None and is_valid(condition):
+        yield from _tried(setting_condition, condition, "condition")
+    if field == "traffic.extAuth" and "contextExtensions" in nested_map(entry, "policy", "grpc"):
+        words = "Envoy does not send `contextExtensions` of a conditional list"
+        yield Unenforceable(words, "policy", "grpc", "contextExtensions")
+
+
 def _authorization(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
     for number, text in enumerate(nested_map(value, "policy").get("matchExpressions") or ()):
         # An expression that does not parse is never true, for Envoy as for agentgateway.

@@ -59,7 +59,8 @@ def policy_findings(snapshot: Snapshot, only: Resource | None = None) -> Iterato
         yield from refusals(resource)
         for excess in exceeded_limits(snapshot, resource):
             message = f"{resource.reference} is rejected on all its targets: {excess}"
-            yield resource.diagnostic(OVER_LIMIT, message, ("spec", "targetRefs"))
+            seniors = tuple(str(holder.reference) for holder in excess.holders)
+            yield resource.diagnostic(OVER_LIMIT, message, ("spec", "targetRefs"), related_objects=seniors)
         policy = policies.policy(resource)
         for rule in dict.fromkeys((*policy.allows.all, *policy.asks.all)):
             yield from _source(snapshot, policy, rule)

@@ -24,7 +24,7 @@ from tierwall.serve.controller.requester_view import POD, SERVICE_ACCOUNT, Reque
 from tierwall.values.pattern import pattern
 
 MAX_LINES = 5
-MAX_LENGTH = 200
+MAX_LENGTH = 199
 MORE = "tierwall check --cluster FILE"
 NOT_YET = "tierwall: not checked yet: the cluster is still being read"
 NOT_IN_TIME = f"tierwall: not checked in time; run {MORE}"

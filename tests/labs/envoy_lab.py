@@ -47,7 +47,7 @@ LIST, TOOLS = "tools/list", ("allowed", "forbidden", "half")
 class Backend:
     """An MCP server that answers every call and remembers its tool."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: tuple[str, int] = ("127.0.0.1", 0)) -> None:
         self.calls: list[str] = []
         # Answers to methods, as headers and body, and the headers of all messages.
         self.replies: dict[str, tuple[dict[str, str], bytes]] = {}
@@ -107,7 +107,7 @@ class Backend:
             def log_message(self, format: str, *args: Any) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(address, Handler)
         self._server.daemon_threads = True
         self.port = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})

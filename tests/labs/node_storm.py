@@ -15,7 +15,8 @@ import yaml
 
 from tests import ROOT
 from tests.labs.kube_cluster import TIERWALL
-from tests.labs.node_envoys import SHOP, NodeEnvoys
+from tests.labs.node_calls import ALLOWED
+from tests.labs.node_envoys import SHOP, NodeEnvoys, access_policy
 from tests.labs.waiting import eventually
 
 _LABELS = ("server", "near", "far")
@@ -54,6 +55,7 @@ class NodeStorm:
         """Wait until every kernel, every Envoy and every status is what a fresh start computes."""
         eventually(lambda: not self._kernels(), self._kernels)
         self._assert_envoys_over()
+        self.envoys.go_on()
         eventually(lambda: not self._statuses(), lambda: f"{self._statuses()}\n{self.envoys.log()}")
 
     def _kernels(self) -> str:
@@ -122,22 +124,10 @@ class NodeStorm:
 
     def _apply_access(self) -> None:
         draw = self._random
-        tools = draw.sample(("find_order", "place_order", "refund_order", "read_report"), draw.randrange(1, 4))
-        rule = {
-            "name": "shopper",
-            "source": {"type": "ServiceAccount", "serviceAccount": {"namespace": "agents", "name": "shopper"}},
-            "authorization": {"type": "Inline", "mcp": {"methods": [{"name": "tools/call", "params": tools}]}},
-        }
-        kind, group = draw.choice(
-            (("Gateway", "gateway.networking.k8s.io"), ("XBackend", "agentic.networking.x-k8s.io"))
-        )
-        target = {"group": group, "kind": kind, "name": "agents" if kind == "Gateway" else "orders"}
-        policy = {
-            "apiVersion": "agentic.networking.x-k8s.io/v1alpha1",
-            "kind": "XAccessPolicy",
-            "metadata": {"name": f"storm-{draw.randrange(3)}", "namespace": SHOP},
-            "spec": {"targetRefs": [target], "action": "Allow", "rules": [rule]},
-        }
+        # What agents may always do, and some more.
+        tools = draw.sample(("place_order", "refund_order", "read_report"), draw.randrange(3))
+        kind = draw.choice(("Gateway", "XBackend"))
+        policy = access_policy(f"storm-{draw.randrange(3)}", kind, ALLOWED, *tools)
         self.nodes.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(policy))
 
     def _delete_access(self) -> None:

@@ -28,7 +28,12 @@ from tierwall.analyze.change_findings import ChangeFindings, ChangeIndex, Policy
 from tierwall.analyze.network import network_findings
 from tierwall.analyze.network_change import CODES
 from tierwall.analyze.network_crowd import CROWD
+from tierwall.core.verdict import StepVerdict
+from tierwall.network.decide import decide
+from tierwall.network.model.endpoints import address_endpoint
+from tierwall.network.model.model import network_model
 from tierwall.resources.snapshot import Snapshot
+from tierwall.values.addresses import parse_address
 
 Object = dict[str, Any]
 Change = tuple[list[Object], Object | None, Object]
@@ -211,6 +216,79 @@ def test_a_rule_opens_isolated_pods_to_the_outside() -> None:
     assert finding.message == (
         "NetworkPolicy/shop/open opens shop/web and shop/db to IPv4 addresses outside the cluster on TCP 80"
     )
+
+
+@st.composite
+def outside_changes(draw: st.DrawFn) -> tuple[list[Object], Object | None, Object | None]:
+    """NetworkPolicies about addresses outside, and a change of one of them."""
+    objects = [value for value in draw(clusters(0)) if not value["kind"].endswith("Policy")]
+    home = draw(st.sampled_from(NAMESPACES))
+
+    def policy(name: str) -> Object:
+        value = draw(network_policies(name))
+        value["metadata"]["namespace"] = home
+        for rule_of in value["spec"].get("ingress", ()):
+            if draw(st.booleans()):
+                rule_of["from"] = [{"ipBlock": {"cidr": draw(st.sampled_from(("0.0.0.0/0", "203.0.113.0/24")))}}]
+        return value
+
+    objects += [policy(f"other-{number}") for number in range(draw(st.integers(0, 3)))]
+    old, new = draw(st.sampled_from((policy("changed"), None))), policy("changed")
+    return objects, old, draw(st.sampled_from((new, None))) if old is not None else new
+
+
+def reached(objects: Sequence[Object], namespace: str) -> set[str]:
+    """The pods of a namespace with each address outside, protocol and port that reaches them; decided one by one."""
+    model = network_model(snapshot(objects))
+    addresses = map(parse_address, ("203.0.113.7", "198.51.100.9", "2001:db8:ffff::1"))
+    outside = [address_endpoint(address) for address in addresses if address is not None]
+    ports = [(protocol, port) for protocol in ("TCP", "UDP") for port in (1, 79, 80, 81, 443, 8080, 9000, 65535)]
+    return {
+        f"{pod} {source} {protocol} {port}"
+        for pod in model.pods
+        if pod.namespace == namespace and pod.under_policy
+        for source in outside
+        for protocol, port in ports
+        if decide(model, source, pod, protocol, port).ingress.outcome.verdict is StepVerdict.ALLOW
+    }
+
+
+@settings(max_examples=examples(80))
+@given(outside_changes())
+def test_what_a_change_opens_is_what_decisions_say(change: tuple[list[Object], Object | None, Object | None]) -> None:
+    objects, old, new = change
+    changed = new or old
+    assert changed is not None
+    home = changed["metadata"]["namespace"]
+    before, after = (reached([*objects, *([side] if side else [])], home) for side in (old, new))
+    told = [finding for finding in brought(objects, old, new).findings if finding.code == "TW217"]
+    if opened := {line.partition(" ")[0] for line in after - before}:
+        (finding,) = told
+        assert finding.message.partition(" opens ")[2].partition(" ")[0].rstrip(",") in opened
+
+
+def test_what_is_opened_is_looked_for_no_longer_than_there_is_time() -> None:
+    """In one namespace with a thousand policies that differ, thousands of sorts of pods are told apart."""
+    pods = [
+        pod("shop", f"p{number}", app=f"a{number % 40}", tier=f"t{number % 7}", v=f"{number % 31}")
+        for number in range(3000)
+    ]
+    block = {"ipBlock": {"cidr": "203.0.113.0/24"}}
+    others = [
+        network_policy(
+            f"n{number}",
+            {"from": [block], "ports": [{"port": 1000 + number, "endPort": 3000 + 7 * number % 900 + number}]},
+            podSelector={"matchLabels": {"tier": f"t{number % 7}"} if number % 2 else {"app": f"a{number % 40}"}},
+        )
+        for number in range(1000)
+    ]
+    index = ChangeIndex()
+    index.update(snapshot([namespace("shop"), *pods, *others]))
+    new = resource(network_policy("new", {"from": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}, podSelector={}))
+    begun = time.thread_time()
+    found = index.findings(PolicyChange(None, new), time.monotonic())
+    assert time.thread_time() - begun < 10
+    assert {finding.code for finding in found.findings} & {"TW217", "TW215"}
 
 
 def test_the_first_policy_of_pods_opens_nothing() -> None:

@@ -6,19 +6,24 @@ about one policy: a cluster of thousands is not analyzed for one of them.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from math import inf
 from typing import TypeAlias
 
 from msgspec import Struct
 
 from tierwall.analyze.attached_change import KINDS as ATTACHED_KINDS
 from tierwall.analyze.attached_change import AttachedIndex, attached_findings
+from tierwall.analyze.network_cells import TooManyCells
 from tierwall.analyze.network_change import NetworkChangeCheck, NetworkIndex, opened_by_change
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.network.model.policies import KINDS as NETWORK_KINDS
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
+# When the close looks end, and the search for opened pods, in seconds of this thread's time from the beginning.
+LOOK_S, LOOK_BEFORE_S, OPENED_S = 0.1, 0.14, 0.16
 # The kinds that are judged.
 KINDS = frozenset({*NETWORK_KINDS, *ATTACHED_KINDS})
 NOT_COMPARED = "TW215"
@@ -78,7 +83,7 @@ class ChangeIndex:
         self._network.update(snapshot)
         self._attached.update(snapshot)
 
-    def findings(self, change: PolicyChange, until: float) -> ChangeFindings:
+    def findings(self, change: PolicyChange, until: float = inf) -> ChangeFindings:
         """Return what a change brings. Searches that go on and on stop at `until`, by `time.monotonic`."""
         policy = change.policy
         if (policy.group, policy.kind) in NETWORK_KINDS:
@@ -107,8 +112,11 @@ class ChangeIndex:
         overridden: set[str] = set()
         is_complete = True
         uncompared: list[Diagnostic] = []
+        # Of the time of this thread, each part takes what the parts before it have left.
+        begun = inf if until == inf else time.thread_time()
+        end = begun + OPENED_S
         if change.new is not None:
-            after = NetworkChangeCheck(self._network, change.new, until)
+            after = NetworkChangeCheck(self._network, change.new, until, begun + LOOK_S)
             of_new = list(after.findings())
             overridden = set(map(str, after.counted))
             is_complete = after.is_complete
@@ -116,13 +124,17 @@ class ChangeIndex:
                 message = f"{about} was not compared with all other policies: too many rules on too many ports"
                 uncompared = [change.new.diagnostic(NOT_COMPARED, message)]
         if change.old is not None and of_new:
-            before = NetworkChangeCheck(self._network, change.old, until)
+            before = NetworkChangeCheck(self._network, change.old, until, begun + LOOK_BEFORE_S)
             known = {fact for finding in before.findings() for fact in facts(finding, about)}
             # What was overridden before is not all known if there was no time to count it.
             overridden = overridden - set(map(str, before.counted)) if before.is_complete else set()
         brought = [finding for finding in of_new if not facts(finding, about) <= known]
         brought += uncompared
-        brought += opened_by_change(self._network, change.old, change.new)
+        try:
+            brought += opened_by_change(self._network, change.old, change.new, end)
+        except TooManyCells:
+            message = f"whether {about} opens pods to the outside was not checked: too many policies select them"
+            brought.append(change.policy.diagnostic(NOT_COMPARED, message))
         return ChangeFindings(tuple(brought), frozenset(overridden), is_complete)
 
 

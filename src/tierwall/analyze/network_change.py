@@ -34,7 +34,7 @@ from tierwall.network.model.policies import (
     is_shadow,
     read_policy,
 )
-from tierwall.network.model.rules import TIERS, AddressPeer, Peer, TieredPolicy, TierName
+from tierwall.network.model.rules import TIERS, AddressPeer, NetworkRule, Peer, TieredPolicy, TierName
 from tierwall.network.reach.exposure import HypotheticalSnapshot, with_stand_ins
 from tierwall.network.reach.pod_index import PodIndex
 from tierwall.network.reach.spaces import union
@@ -50,8 +50,8 @@ CODES = ("TW201", "TW202", "TW203", "TW204", "TW205", "TW207", "TW208", "TW212",
 FIRST, BATCH = 8, 16
 # The most rules, peers and ports of a policy, all together, that is looked at.
 MAX_PARTS = 500
-# How long a close look may take, in seconds of this thread's time.
-LOOK_S = 0.4
+# So many pods of different sorts are looked at to see whether a change opens them.
+MAX_OPENED = 20
 # With more namespaces than this, only those that matter are put into the small snapshot.
 MAX_NAMESPACES = 200
 _DEFINITION = "apiextensions.k8s.io", "CustomResourceDefinition"
@@ -142,37 +142,79 @@ def _with_model(snapshot: Snapshot, policies: Iterable[TieredPolicy]) -> Snapsho
     return snapshot
 
 
-def opened_by_change(index: NetworkIndex, old: Resource | None, new: Resource | None) -> Iterator[Diagnostic]:
-    """Find pods that a change of a NetworkPolicy opens to the outside.
+def opened_by_change(
+    index: NetworkIndex, old: Resource | None, new: Resource | None, until: float = inf
+) -> Iterator[Diagnostic]:
+    """Find pods that a change of a NetworkPolicy opens to the outside; TooManyCells if `until` comes before any.
 
     Only NetworkPolicies of these pods matter: rules of administrators' policies cannot match connections from outside.
     """
     changed = new or old
     if changed is None or _kind(old, new) != NETWORK_POLICY:
         return
-    home = (changed.namespace,)
     versions = [
         [read_policy(index.snapshot, version)] if version is not None and not is_shadow(version) else []
         for version in (old, new)
     ]
-    both = [policy for version in versions for policy in version]
-    if any(map(is_large, both)):
+    if any(is_large(policy) for version in versions for policy in version):
         return
-    subjects = union(index.pods.selected(policy.namespaces, policy.pods) for policy in both)
     others = [
         _towards_outside(other)
         for other in index.local.get(changed.namespace, {}).values()
-        if other.reference != changed.reference and index.pods.selected(other.namespaces, other.pods) & subjects
+        if other.reference != changed.reference and other.ingress is not None
     ]
-    before, after = (index.small([*others, *version], home, both) for version in versions)
-    yield from opened_to_outside(before, after, changed, lambda pod: pod.namespace == changed.namespace)
+    before, after = ([_towards_outside(policy) for policy in version] for version in versions)
+    candidates = _may_be_opened(index.pods, before, after, others)
+    if not candidates:
+        return
+    others = [other for other in others if index.pods.selected(other.namespaces, other.pods) & candidates]
+    pods = index.pods.examples((*others, *before, *after), (), among=candidates)
+    fixed = [
+        *index.snapshot.of_kind(*_DEFINITION),
+        *filter(None, (index.snapshot.get("", "Namespace", "", changed.namespace),)),
+        *pods[:MAX_OPENED],
+    ]
+
+    def side(version: list[TieredPolicy]) -> Snapshot:
+        policies = [*others, *version]
+        return _with_model(Snapshot.of([*fixed, *(policy.resource for policy in policies)]), policies)
+
+    yield from opened_to_outside(side(before), side(after), changed, until, len(pods) > MAX_OPENED)
+
+
+def _may_be_opened(
+    pods: PodIndex, before: list[TieredPolicy], after: list[TieredPolicy], others: list[TieredPolicy]
+) -> int:
+    """Return the pods that a change may open: those that nothing isolates any more, and those of added rules."""
+
+    def isolated(policies: Iterable[TieredPolicy]) -> int:
+        return union(pods.selected(policy.namespaces, policy.pods) for policy in policies if policy.ingress is not None)
+
+    ingress_before = {rule_facts(rule) for policy in before for rule in policy.ingress or ()}
+    added = [policy for policy in after for rule in policy.ingress or () if rule_facts(rule) not in ingress_before]
+    opened = isolated(before) & ~isolated((*after, *others))
+    # A pod that is isolated for the first time is not opened by what is still let in.
+    known = isolated((*before, *others))
+    if added:
+        return opened | (isolated(after) & known)
+    # The same rules for other pods.
+    return opened | (isolated(after) & known & ~isolated(before) if any(policy.ingress for policy in after) else 0)
+
+
+def rule_facts(rule: NetworkRule) -> tuple[object, ...]:
+    """Return what a rule matches, without its place."""
+    return rule.peers, rule.ports
 
 
 def _towards_outside(policy: TieredPolicy) -> TieredPolicy:
-    """Return a NetworkPolicy without the rules that match no connection from outside."""
+    """Return a NetworkPolicy without what matches no connection from outside."""
     if policy.ingress is None:
-        return policy
-    rules = (rule for rule in policy.ingress if rule.peers is None or any(map(_is_address, rule.peers)))
+        return replace(policy, egress=None)
+    rules = []
+    for rule in policy.ingress:
+        peers = rule.peers and tuple(filter(_is_address, rule.peers))
+        if rule.peers is None or peers:
+            rules.append(replace(rule, peers=peers))
     return replace(policy, ingress=tuple(rules), egress=None)
 
 
@@ -189,9 +231,9 @@ def is_large(policy: TieredPolicy) -> bool:
 class NetworkChangeCheck:
     """The check of one policy as if it were in the cluster, in place of the one with its name."""
 
-    def __init__(self, index: NetworkIndex, resource: Resource, until: float) -> None:
-        """`until` is when to stop, by `time.monotonic`."""
-        self._index, self._until = index, until
+    def __init__(self, index: NetworkIndex, resource: Resource, until: float, end_of_look: float = inf) -> None:
+        """`until` is when to stop, by `time.monotonic`; a close look ends at `end_of_look`, by `time.thread_time`."""
+        self._index, self._until, self._end_of_look = index, until, end_of_look
         self._policy = read_policy(index.snapshot, resource)
         self._reference = resource.reference
         # The policies that share the tier and the priority.
@@ -296,7 +338,7 @@ class NetworkChangeCheck:
         self, small: HypotheticalSnapshot, is_wanted: Callable[[Endpoint], bool], part: CrowdPart | None = None
     ) -> RuleWalk:
         ports = None if part is None else part.ports
-        walk = RuleWalk(small, self._reference, is_wanted, self._end_of_look(), ports)
+        walk = RuleWalk(small, self._reference, is_wanted, self._end_of_look, ports)
         walk.walk()
         if part is not None and not part.has_permitting:
             # Another NetworkPolicy may permit what seems to be opened.
@@ -312,10 +354,6 @@ class NetworkChangeCheck:
             small = HypotheticalSnapshot(self._index.small(part.policies, namespaces), {})
             walk = self._walk(small, lambda subject: subject.namespace in namespaces, part)
             self.counted |= walk.affected()
-
-    def _end_of_look(self) -> float:
-        """Return when a close look ends that begins now, by the time that this thread works."""
-        return inf if self._until == inf else time.thread_time() + LOOK_S
 
     def _count(self, namespaces: Sequence[str]) -> None:
         """Count the NetworkPolicies that the policy overrides in further namespaces, by one pod of each."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
+from math import inf
 
+from tierwall.analyze.network_cells import TooManyCells
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.outcome import ALLOW
 from tierwall.core.words import join_names
@@ -21,11 +24,13 @@ OPENED = "TW217"
 
 
 def opened_to_outside(
-    before: Snapshot, after: Snapshot, changed: Resource, is_wanted: Callable[[Endpoint], bool] = lambda pod: True
+    before: Snapshot, after: Snapshot, changed: Resource, until: float = inf, are_examples: bool = False
 ) -> Iterator[Diagnostic]:
     """Find pods that connections from outside reach after a change and did not reach before it.
 
-    Both snapshots have the same pods. `changed` is the policy that the finding is about.
+    Both snapshots have the same pods; `are_examples`: there are more. `changed` is the policy that the finding is
+    about. At `until` (`time.thread_time`), the pods that were found so far are told, or TooManyCells is raised if there
+    are none.
     """
     models = network_model(before), network_model(after)
     blocks = {block: None for model in models for block in RelevantAttributes(model).blocks}
@@ -36,8 +41,13 @@ def opened_to_outside(
     opened: dict[Endpoint, dict[int, int]] = {}
     for pod in models[1].pods:
         was = models[0].pod(pod.namespace, pod.name)
-        if was is None or not pod.under_policy or not is_wanted(pod):
+        if was is None or not pod.under_policy:
             continue
+        if until < inf and time.thread_time() > until:
+            if not opened:
+                raise TooManyCells
+            are_examples = True
+            break
         earlier, later = _from_outside(sides[0], was), _from_outside(sides[1], pod)
         more = {place: now & ~earlier.get(place, 0) for place, now in later.items()}
         if any(more.values()):
@@ -54,6 +64,8 @@ def opened_to_outside(
         where = f"{rest} addresses outside the cluster".strip()
     shown = sides[1].ports.show(widest)
     names = join_names([str(pod) for pod in opened], 2)
+    if are_examples:
+        names = f"at least {names}"
     message = f"{changed.reference} opens {names} to {where} on {'all ports' if shown == 'all' else shown}"
     yield changed.diagnostic(OPENED, message, ("spec",), places=("ingress",))
 

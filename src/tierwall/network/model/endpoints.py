@@ -21,8 +21,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tierwall.core.reference import Reference
+from tierwall.resources.once import per_resource, per_resource_and
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.workloads import WORKLOADS, controller
@@ -37,7 +39,7 @@ _NONE: Mapping[str, Any] = {}
 
 
 class Endpoint(Struct, frozen=True, eq=False, gc=False):
-    """One endpoint of a connection. Endpoints compare by identity: the model has one object for each.
+    """One endpoint of a connection. Endpoints compare by identity: a model has one object for each.
 
     INVARIANT: `gc=False` is safe because nothing that an endpoint refers to refers back to it.
     """
@@ -109,7 +111,19 @@ def has_ended(resource: Resource) -> bool:
 
 def namespace_labels(name: str, resource: Resource | None) -> Mapping[str, str]:
     """Return a namespace's labels. It has the label with its name even if there is no Namespace object."""
-    return {**(_strings(resource.labels) if resource is not None else {}), NAMESPACE_NAME: name}
+    return _labels_of(resource) if resource is not None else {NAMESPACE_NAME: name}
+
+
+@per_resource
+def _labels_of(namespace: Resource) -> Mapping[str, str]:
+    return {**_strings(namespace.labels), NAMESPACE_NAME: namespace.name}
+
+
+@per_resource_and
+def _own_endpoint(pod: Resource, namespace_labels: Mapping[str, str]) -> Endpoint:
+    """Return the endpoint of a pod that no workload of the snapshot owns; models share it."""
+    status = nested_map(pod.value, "status")
+    return pod_endpoint(pod.namespace, pod.name, namespace_labels, pod.metadata, pod.spec, status, None)
 
 
 def _strings(labels: Mapping[str, Any]) -> Mapping[str, str]:
@@ -173,13 +187,11 @@ def pods(
                 shown.add(workload)
             owner = controller(snapshot, owner)
         taken.add((resource.namespace, resource.name))
-        status = nested_map(resource.value, "status")
         labels = namespaces[resource.namespace]
         endpoint = before.get(resource)
         if endpoint is None or endpoint.namespace_labels != labels or endpoint.workload != workload:
-            endpoint = pod_endpoint(
-                resource.namespace, resource.name, labels, resource.metadata, resource.spec, status, workload
-            )
+            own = _own_endpoint(resource, labels)
+            endpoint = own if workload is None else replace(own, workload=workload)
         read[resource] = endpoint
         yield endpoint
     nodes = sum(1 for _ in snapshot.of_kind("", "Node"))

@@ -152,12 +152,16 @@ class PodIndex:
         return mask if operator in ("In", "Exists") else self.everything & ~mask
 
     def examples(
-        self, policies: Iterable[TieredPolicy], namespaces: Collection[str], apart: bool = False
+        self,
+        policies: Iterable[TieredPolicy],
+        namespaces: Collection[str],
+        apart: bool = False,
+        among: int | None = None,
     ) -> list[Resource]:
         """Return two pods of each sort that policies tell apart, if they are asked about pods of these namespaces.
 
         With `apart`, pods in namespaces that a policy selects are kept apart from others, also where the policy goes on
-        to select none of them.
+        to select none of them. `among` are the pods to choose from, by default all.
         """
         telling: dict[int, None] = dict.fromkeys([self._having.get("hostNetwork", 0), self._having.get("address", 0)])
         telling |= dict.fromkeys(self.inside((name,)) for name in namespaces)
@@ -171,7 +175,8 @@ class PodIndex:
                 for port in rule.ports or ():
                     if isinstance(port, NamedPort):
                         telling |= dict.fromkeys(self._ports.get(port.name, {}).values())
-        pieces = [self.everything] if self.everything else []
+        chosen_from = self.everything if among is None else among
+        pieces = [chosen_from] if chosen_from else []
         for mask in telling:
             parts: list[int] = []
             for piece in pieces:

@@ -286,9 +286,9 @@ def test_what_is_opened_is_looked_for_no_longer_than_there_is_time() -> None:
     index.update(snapshot([namespace("shop"), *pods, *others]))
     new = resource(network_policy("new", {"from": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}, podSelector={}))
     begun = time.thread_time()
-    found = index.findings(PolicyChange(None, new), time.monotonic())
+    brought_by_it = index.findings(PolicyChange(None, new), time.monotonic())
     assert time.thread_time() - begun < 10
-    assert {finding.code for finding in found.findings} & {"TW217", "TW215"}
+    assert {finding.code for finding in brought_by_it.findings} & {"TW217", "TW215"}
 
 
 def test_the_first_policy_of_pods_opens_nothing() -> None:

@@ -47,8 +47,8 @@ def test_no_name_of_another_object_is_told(objects: list[Object], number: int, i
     others = [value for value in objects if value is not changed]
     old = None if is_new else {**changed, "spec": {**changed["spec"], "ingress": [], "egress": []}}
     told = judged(others, changed, old, WRITER).warnings
-    own = set(re.findall(rf"{SECRET}[\w.-]*", repr(changed)))
-    leaked = {name for line in told for name in re.findall(rf"{SECRET}[\w.-]*", line)} - own
+    known_names = set(re.findall(rf"{SECRET}[\w.-]*", repr(changed)))
+    leaked = {name for line in told for name in re.findall(rf"{SECRET}[\w.-]*", line)} - known_names
     assert not leaked, told
     # The same change tells an administrator at least as much.
     assert len(judged(others, changed, old, MASTER).warnings) >= len(told)
@@ -71,9 +71,11 @@ def test_no_other_policy_on_a_target_is_named(cluster: Callable[[int], list[Obje
         policies = [value for value in objects if value["kind"].endswith("Policy")]
         for changed in policies[:6]:
             others = [value for value in objects if value is not changed]
-            own = f"{changed['kind']}/{changed['metadata'].get('namespace', 'default')}/{changed['metadata']['name']}"
+            known_names = (
+                f"{changed['kind']}/{changed['metadata'].get('namespace', 'default')}/{changed['metadata']['name']}"
+            )
             told = judged(others, changed, None, WRITER).warnings
             named = {name for line in told for name in re.findall(r"\w*Policy/[\w./-]*\w", line)}
-            assert named <= {own}, told
+            assert named <= {known_names}, told
             count += len(told)
     assert count > 50

@@ -29,8 +29,7 @@ def opened_to_outside(
     """Find pods that connections from outside reach after a change and did not reach before it.
 
     Both snapshots have the same pods; `are_examples`: there are more. `changed` is the policy that the finding is
-    about. At `until` (`time.thread_time`), the pods that were found so far are told, or TooManyCells is raised if there
-    are none.
+    about. At `until` (`time.thread_time`), the pods that were found so far are told; TooManyCells if nothing was found.
     """
     models = network_model(before), network_model(after)
     blocks = {block: None for model in models for block in RelevantAttributes(model).blocks}

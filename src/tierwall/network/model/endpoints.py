@@ -190,8 +190,9 @@ def pods(
         labels = namespaces[resource.namespace]
         endpoint = before.get(resource)
         if endpoint is None or endpoint.namespace_labels != labels or endpoint.workload != workload:
-            own = _own_endpoint(resource, labels)
-            endpoint = own if workload is None else replace(own, workload=workload)
+            endpoint = _own_endpoint(resource, labels)
+            if workload is not None:
+                endpoint = replace(endpoint, workload=workload)
         read[resource] = endpoint
         yield endpoint
     nodes = sum(1 for _ in snapshot.of_kind("", "Node"))

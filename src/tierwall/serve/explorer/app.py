@@ -142,8 +142,11 @@ class ExplorerApp:
                 )
             except ValueError:
                 return PlainTextResponse(f"the form of {CHANGE} has at most {MAX_FIELDS} fields\n", 400)
-            chosen = fields.get("manifests", "").replace("\r\n", "\n")
-            return await self._page(request, lambda explored: (change(explored, query, chosen), False))
+            given = fields.get("manifests", "").replace("\r\n", "\n")
+            # Before scripts work, an empty editor begins with the object that was chosen beside it.
+            start = {**query, "object": (fields.get("object", ""),)}
+            chosen = given if given.strip() or not start["object"][0] else None
+            return await self._page(request, lambda explored: (change(explored, start, chosen), False))
         return PlainTextResponse(f"POST {CHANGE} takes application/yaml, or a form with `manifests`\n", 415)
 
     def _stream(self) -> Response:

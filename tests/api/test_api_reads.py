@@ -1,0 +1,212 @@
+"""Reads under conditions, case by case: docs/semantics.md#conditional-reads and docs/api.md#reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+import tierwall
+from tests.reference.reads import selects
+from tests.worlds.api_fakes import policies_text
+from tierwall import ApiQuestion, Verdict, World
+from tierwall.api.reads.selector_text import (
+    ReadSelector,
+    SelectorTextError,
+    read_field_selector,
+    read_label_selector,
+)
+from tierwall.api.wire.review import DecodedReview, read_access_review
+from tierwall.core.labels import Requirement
+
+OWN = 'object.metadata.labels.owner == "alice"'
+
+
+def world(*policies: tuple[str, str], objects: tuple[dict[str, Any], ...] = ()) -> World:
+    """Policies by effect and expression, and other objects."""
+    made = [(f"p{number}", *each) for number, each in enumerate(policies)]
+    return tierwall.loads(policies_text(made, *objects))
+
+
+def question(labels: str = "", fields: str = "", verb: str = "list", **more: Any) -> ApiQuestion:
+    selectors = {
+        "label_selector": [each._asdict() for each in read_label_selector(labels)],
+        "field_selector": [each._asdict() for each in read_field_selector(fields)],
+    }
+    given = {key: value for key, value in selectors.items() if value}
+    return ApiQuestion(**{"user": "alice", "verb": verb, "version": "v1", "resource": "pods", **given, **more})
+
+
+def verdict(asked: World, *selectors: str, **more: Any) -> str:
+    return str(asked.ask(question(*selectors, **more)).verdict)
+
+
+def test_a_list_is_allowed_if_its_selectors_imply_the_condition() -> None:
+    reads = world(("Allow", OWN))
+    assert verdict(reads, "owner=alice") == "Allow"
+    assert verdict(reads, "owner in (alice),app") == "Allow"
+    assert verdict(reads, "owner=alice", conditions="") == "Allow"
+    for selector in ("", "owner", "owner!=bob", "owner in (alice,bob)", "other=alice"):
+        assert verdict(reads, selector) == "NoOpinion"
+        assert verdict(reads, selector, conditions="") == "NoOpinion"
+
+
+def test_a_refusal_tells_an_object_and_a_selector() -> None:
+    reads = world(("Allow", OWN))
+    refused = reads.ask(question("owner in (alice,bob),app=web"))
+    labels = [("owner", "In", ("alice", "bob")), ("app", "In", ("web",))]
+    witness: Any = refused.detail.witness
+    assert selects(labels, [], witness)
+    assert witness["metadata"]["labels"]["owner"] == "bob"
+    joined = (Requirement("app", "In", ("web",)), *read_label_selector("owner=alice"))
+    assert refused.detail.suggestion == ReadSelector(joined)
+    assert refused.to_dict()["suggestion"] == {"labelSelector": "app=web,owner=alice", "fieldSelector": ""}
+    assert "with -l app=web,owner=alice it would be allowed" in refused.detail.reason
+
+
+def test_what_contradicts_itself_shows_nothing() -> None:
+    reads = world(("Allow", OWN))
+    assert verdict(reads, "x=1,x=2") == "Allow"
+    assert verdict(reads, "x,!x") == "Allow"
+    assert verdict(reads, "", "spec.nodeName=a,spec.nodeName=b") == "Allow"
+    assert verdict(reads, "", "spec.foo=a,spec.foo=b") == "NoOpinion", "pods do not select by this"
+
+
+def test_deny_beats_what_selectors_allow_and_an_error_is_never_an_allow() -> None:
+    guarded = world(("Allow", OWN), ("Deny", 'object.metadata.labels.secret == "yes"'))
+    assert verdict(guarded, "owner=alice") == "Deny", "without the label, the Deny fails"
+    assert verdict(guarded, "owner=alice,secret=no") == "Allow"
+    assert verdict(guarded, "owner=alice,secret") == "Deny"
+    withheld = world(("Allow", OWN), ("NoOpinion", 'object.metadata.labels[?"x"].hasValue()'))
+    assert verdict(withheld, "owner=alice") == "NoOpinion"
+    assert verdict(withheld, "owner=alice,!x") == "Allow"
+
+
+def test_authorizers_after_a_condition_count() -> None:
+    chain = {
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "AuthorizationConfiguration",
+        "authorizers": [{"type": "CEL", "name": "policies"}, {"type": "AlwaysAllow", "name": "rest"}],
+    }
+    denied = world(("Deny", 'has(object.metadata.labels) && "secret" in object.metadata.labels'), objects=(chain,))
+    assert verdict(denied, "!secret") == "Allow"
+    assert verdict(denied, "x=1") == "Deny"
+
+
+def test_a_deletecollection_stays_conditional_unless_it_is_implied() -> None:
+    deletes = world(("Allow", 'oldObject.metadata.labels.owner == "alice"'))
+    assert verdict(deletes, "owner=alice", verb="deletecollection") == "Allow"
+    assert verdict(deletes, "owner=bob", verb="deletecollection") == "Conditional"
+    assert verdict(deletes, verb="deletecollection") == "Conditional"
+    read = world(("Allow", OWN))
+    assert verdict(read, "owner=alice", verb="deletecollection") == "Allow"
+    opposed = world(("Allow", OWN), ("Deny", 'oldObject != null && oldObject.metadata.name != "x"'))
+    assert verdict(opposed, "owner=alice", verb="deletecollection") == "Conditional"
+
+
+def test_a_field_that_is_not_there_has_the_text_of_its_zero() -> None:
+    reads = world(("Allow", 'object.?spec.?nodeName.orValue("") == "" && !object.?spec.?hostNetwork.orValue(false)'))
+    assert verdict(reads, "", "spec.nodeName=,spec.hostNetwork=false") == "Allow"
+    assert verdict(reads, "", "spec.nodeName=") == "NoOpinion"
+
+
+def test_a_custom_resource_selects_by_the_fields_of_its_version() -> None:
+    schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"color": {"type": "string"}}}}}
+    versions = [
+        {"name": name, "served": True, "storage": name == "v1", "schema": {"openAPIV3Schema": schema}, **more}
+        for name, more in (("v1", {"selectableFields": [{"jsonPath": ".spec.color"}]}), ("v2", {}))
+    ]
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "shirts.example.com"},
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": {"plural": "shirts", "singular": "shirt", "kind": "Shirt", "listKind": "ShirtList"},
+            "versions": versions,
+        },
+    }
+    reads = world(("Allow", 'object.spec.color == "red"'), objects=(definition,))
+    shirts = {"group": "example.com", "resource": "shirts"}
+    assert verdict(reads, "", "spec.color=red", **shirts) == "Allow"
+    assert verdict(reads, "", "spec.color=red", **{**shirts, "version": "v2"}) == "NoOpinion"
+    assert verdict(reads, "", "spec.color=blue", **shirts) == "NoOpinion"
+    (widest,) = reads.widest(question(**shirts)).selectors
+    assert widest.options == "--field-selector spec.color=red"
+
+
+def test_the_namespace_and_the_name_of_a_request_fix_theirs() -> None:
+    reads = world(("Allow", 'object.metadata.namespace == "dev" && object.metadata.name == "a"'))
+    assert verdict(reads, "", "metadata.name=a", namespace="dev", name="a") == "Allow"
+    assert verdict(reads, "", "metadata.name=a", namespace="prod", name="a") == "NoOpinion"
+    assert verdict(reads, "", "metadata.namespace=dev,metadata.name=a") == "Allow"
+
+
+MANY_TESTS = " && ".join(f'object.metadata.labels.a.contains("{letter}y")' for letter in "abcdefghijklm")
+
+
+@pytest.mark.parametrize(
+    ("expression", "why"),
+    [
+        ("object.spec.replicas + 1 == 2", "+ with a value that is not known"),
+        ('authorizer.group("").resource("pods").check("get").allowed() && object.metadata.name == "a"', "`authorizer`"),
+        (MANY_TESTS, "so many tests on one string"),
+    ],
+)
+def test_what_cannot_be_proved_is_refused_and_says_so(expression: str, why: str) -> None:
+    refused = world(("Allow", expression)).ask(question("a=b"))
+    assert refused.verdict is Verdict.NO_OPINION
+    assert f"{why} cannot be part of a proof" in refused.detail.reason or refused.detail.witness is not None
+
+
+def test_requirements_that_no_api_server_sends_only_widen() -> None:
+    reads = world(("Allow", OWN))
+    odd: tuple[dict[str, Any], ...] = (
+        {"key": "owner", "operator": "In", "values": []},
+        {"key": "owner", "operator": "Exists", "values": ["alice"]},
+        {"key": "owner", "operator": "Gt", "values": ["1"]},
+        {"key": "owner", "operator": "In", "values": ["\N{SNOWMAN}"]},
+    )
+    for requirement in odd:
+        asked = ApiQuestion(user="alice", verb="list", version="v1", resource="pods", label_selector=[requirement])
+        assert reads.ask(asked).verdict is Verdict.NO_OPINION, requirement
+
+
+def test_a_review_without_its_selectors_is_refused() -> None:
+    """`rawSelector` and unknown operators are dropped when a review is read, which only widens the request."""
+    attributes = {"verb": "list", "resource": "pods", "labelSelector": {"rawSelector": "owner=alice"}}
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
+    spec = {"user": "alice", "resourceAttributes": attributes}
+    read = read_access_review(msgspec.convert({**review, "spec": spec}, DecodedReview))
+    assert read.attributes.label_selector == ()
+
+
+def test_the_widest_selectors_of_one_who_needs_none_or_can_have_none() -> None:
+    assert world(("Allow", "true")).widest(question()).selectors == (ReadSelector(),)
+    assert world().widest(question()).selectors == ()
+    with pytest.raises(tierwall.InputError, match="list, watch or deletecollection"):
+        world().widest(question(verb="get"))
+
+
+@pytest.mark.parametrize("text", ["a=b,c!=d,e in (f,g),h notin (i),j,!k", "a=", "example.com/a"])
+def test_selectors_are_read_as_they_are_written(text: str) -> None:
+    read = read_label_selector(text)
+    assert read_label_selector(ReadSelector(read).label_selector) == read
+
+
+@pytest.mark.parametrize(
+    "text", ["((", "a=b=c", "a b", "a>1", "a in b", "-a", "a=b c", "a in (b", "=", "a=" + "x" * 64]
+)
+def test_what_is_not_a_selector_is_refused(text: str) -> None:
+    with pytest.raises(SelectorTextError):
+        read_label_selector(text)
+
+
+def test_field_selectors_have_escapes() -> None:
+    (requirement,) = read_field_selector("a.b=c\\,d\\=e\\\\f")
+    assert requirement == Requirement("a.b", "In", ("c,d=e\\f",))
+    assert ReadSelector((), (Requirement(*requirement),)).field_selector == "a.b=c\\,d\\=e\\\\f"
+    with pytest.raises(SelectorTextError):
+        read_field_selector("a.b")

@@ -71,6 +71,12 @@ def test_an_event_without_its_last_empty_line_is_filtered_too() -> None:
     assert b'"b"' not in body
 
 
+def test_what_is_no_field_of_an_event_is_left_out() -> None:
+    whole = json.dumps(listing("a", "b"))
+    body = filter_tools(f"{whole}\nDATA: {whole}\n: alive\nretry: 5\ndata\n\n".encode(), EVENTS, may)
+    assert body == b": alive\nretry: 5\ndata: \n\n"
+
+
 def test_messages_without_a_result_stay() -> None:
     note = b'{"jsonrpc":"2.0","method":"notifications/message","params":{}}'
     assert filter_tools(note, JSON, may) == note

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -240,14 +241,14 @@ def test_a_needless_empty_name_is_not_forwarded(attacked: Attacked) -> None:
 
 
 VERSIONS = [[], *([version] for version in (*OLD, NEW, "2027-01-01", "v999.0.0")), [NEW, NEW], [*OLD[:1], NEW]]
-VERSIONS += [[f"{OLD[0]}, {NEW}"]]
+VERSIONS += [[f"{OLD[0]}{between}{NEW}"] for between in (", ", "\t", " ")]
 NAMES = ["add", "größe", "=?base64?YWRk?=", "a b", "Add"]
 
 
 def agrees(sent: Object, versions: list[str], method: str | None, name: str | None) -> bool:
     """Whether headers and body agree: the rule of docs/semantics.md#headers-agree-with-the-body."""
     stated = sent["params"].get("_meta", {}).get(f"{META}protocolVersion")
-    if len(versions) > 1 or any("," in version for version in versions):
+    if len(versions) > 1 or any(re.search(r"[,\s]", version) for version in versions):
         return False
     version = versions[0] if versions else None
     if stated is not None and stated != version:
@@ -312,6 +313,12 @@ def test_a_denied_request_gets_its_own_id_byte_for_byte(attacked: Attacked, iden
         assert f'"id":{identity},'.encode() in reply.body
         wanted = {"code": 403, "message": "denied by XAccessPolicy/prod/some-tools"}
         assert json.loads(reply.body)["error"] == {**wanted, "data": {"policy": "XAccessPolicy/prod/some-tools"}}
+
+
+def test_an_id_that_is_too_long_for_a_header_is_refused(attacked: Attacked) -> None:
+    for length, status in ((9_998, 200), (9_999, 400), (900_000, 400)):
+        reply = sent(attacked, message("tools/list", identity="x" * length))
+        assert (reply.status, reply.reached) == (status, status == 200)
 
 
 def test_a_denied_notification_gets_no_message(attacked: Attacked) -> None:

@@ -245,6 +245,15 @@ def test_a_stream_that_no_policy_guards_passes_as_it_is(running: Lab) -> None:
         assert stream.readline() == b"data: no json\n"
 
 
+def test_a_compressed_stream_is_not_shown(running: Lab) -> None:
+    caller = in_force(running, allowing())
+    described = {"content-type": "text/event-stream", "content-encoding": "gzip", "content-length": "4"}
+    running.backend.page = 200, described, b"list"
+    with caller.open() as answer:
+        assert answer.status == 502
+        assert answer.read() == b"the stream is compressed, so lists in it cannot be cut\n"
+
+
 @pytest.mark.parametrize("status", [200, 204, 304, 404, 405])
 def test_a_get_that_opens_no_stream_is_answered_as_it_is(running: Lab, status: int) -> None:
     caller = in_force(running, allowing())

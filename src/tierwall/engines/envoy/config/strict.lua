@@ -60,6 +60,8 @@ local METHODS = {
 local RESPONSE = "__jsonrpc_response"
 
 local MOST_NAMES, LONGEST_NAME = 1000, 128
+-- The id becomes a header, and Envoy cannot ask about a request with more than 60 KiB of headers.
+local LONGEST_ID = 10000
 local DEEPEST, MOST_MARKS = 100, 30
 -- What stays in memory from one message to the next.
 local MOST_BYTES, ENTRY_BYTES = 200000, 40
@@ -681,7 +683,7 @@ end
 local function disagreement(handle, headers, method, name)
   if headers:getNumValues("mcp-protocol-version") > 1 then return "there are several MCP-Protocol-Version" end
   local version = headers:get("mcp-protocol-version")
-  if version and find(version, "[, ]") then return "there are several MCP-Protocol-Version" end
+  if version and find(version, "[,%s]") then return "there are several MCP-Protocol-Version" end
   local body_version = said_plainly(VERSION)
   if body_version and body_version ~= version then return "MCP-Protocol-Version is not the version in the message" end
   local said_method = headers:get("mcp-method")
@@ -770,6 +772,7 @@ function envoy_on_request(handle)
     end)
   end
   if not is_done then return refuse(handle, "it cannot be checked") end
+  if not why and said[ID] and #said[ID] > LONGEST_ID then why = "the id is too long" end
   if why then return refuse(handle, why) end
   is_done, why = pcall(tell, handle)
   if not is_done then return refuse(handle, "it cannot be checked") end

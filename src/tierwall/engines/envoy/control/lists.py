@@ -52,6 +52,8 @@ _names = {
 }
 # What only the newest protocol version has in the results of lists.
 _OF_CACHES = ("resultType", "ttlMs", "cacheScope")
+# The fields of an event besides `data` (HTML, "Server-sent events"); comments have an empty name.
+_FIELDS = (b"event", b"id", b"retry", b"")
 _END = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}")
 
 
@@ -102,7 +104,7 @@ class ListFilter:
         return self._message(bytes(self._kept)) if self._media_type == "application/json" else _refusal()
 
     def _events(self, body: bytes) -> Iterator[bytes]:
-        """Yield every event with its data cut; fields other than `data` stay the same."""
+        """Yield every event with its data cut; other fields stay the same, and lines without a field are left out."""
         kept: list[bytes] = []
         data: list[bytes] = []
         for line in [*body.removeprefix(b"\xef\xbb\xbf").splitlines(), b""]:
@@ -110,7 +112,7 @@ class ListFilter:
                 name, _, rest = line.partition(b":")
                 if name == b"data":
                     data.append(rest.removeprefix(b" "))
-                else:
+                elif name in _FIELDS:
                     kept.append(line)
                 continue
             if data and b"".join(data).strip():

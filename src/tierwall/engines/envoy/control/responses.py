@@ -280,7 +280,10 @@ class WatchedRequest:
                 answer.request_headers.response.SetInParent()
                 answer.request_headers.response.header_mutation.remove_headers.extend(names)
             case "response_headers":
-                self._answer_headers(_headers(message.response_headers.headers), answer)
+                headers = _headers(message.response_headers.headers)
+                if self._is_unreadable(headers):
+                    return _unreadable()
+                self._answer_headers(headers, answer)
             case "response_body":
                 body = message.response_body
                 shown = self._filter.feed(body.body, body.end_of_stream) if self._filter is not None else body.body
@@ -295,12 +298,17 @@ class WatchedRequest:
                 answer.response_trailers.SetInParent()
         return answer
 
+    def _is_unreadable(self, headers: Mapping[str, str]) -> bool:
+        """Whether a response is a stream that may bring lists, but compressed, although nobody asked for that."""
+        is_stream = ListFilter(headers.get("content-type", ""), None, None).is_stream
+        return self._cuts and self._list is None and is_stream and _is_compressed(headers)
+
     def _answer_headers(self, headers: Mapping[str, str], answer: Any) -> None:
         # Envoy takes an answer that says nothing at all for a mistake.
         answer.response_headers.response.SetInParent()
         mutation = answer.response_headers.response.header_mutation
         content_type = headers.get("content-type", "")
-        if headers.get("content-encoding", "identity") != "identity":
+        if _is_compressed(headers):
             content_type = "compressed"
         view = self._view()
         read = ListFilter(content_type, self._list, view.shown if view is not None else None)
@@ -318,6 +326,19 @@ def _streamed(body: bytes, ends: bool = False) -> Any:
     part = out.response_body.response.body_mutation.streamed_response
     part.body, part.end_of_stream = body, ends
     return out
+
+
+def _unreadable() -> Any:
+    """Return the message that replaces a response by an error."""
+    out = processor_pb2.ProcessingResponse()
+    out.immediate_response.status.code = 502
+    out.immediate_response.body = b"the stream is compressed, so lists in it cannot be cut\n"
+    out.immediate_response.details = "tierwall_unreadable_stream"
+    return out
+
+
+def _is_compressed(headers: Mapping[str, str]) -> bool:
+    return headers.get("content-encoding", "identity") != "identity"
 
 
 def _headers(headers: Any) -> dict[str, str]:

@@ -103,7 +103,7 @@ def external_service(
 ) -> Explains:
     """See which service is asked, and under which path; then let the services refuse."""
     expected = [
-        {service_of(policy, value): [constant(nested_map(value, "http").get("path", "''")) + "/"]}
+        {service_of(policy, value): [f"/{_named_path(value).removeprefix('/')}"]}
         for policy, value in zip(policies, values, strict=True)
     ]
     for service in services.values():
@@ -119,6 +119,12 @@ def external_service(
     return lambda value: (
         passed and not asked if value is None else not passed and asked == expected[values.index(value)]
     )
+
+
+def _named_path(value: Mapping[str, Any]) -> str:
+    """Return the path that a setting names; without one, the service is asked at that of the request."""
+    http = nested_map(value, "http")
+    return constant(http["path"]) if "path" in http else "/"
 
 
 def service_of(policy: Resource, value: Mapping[str, Any]) -> str:

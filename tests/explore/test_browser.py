@@ -288,8 +288,12 @@ async def test_every_page_fits_and_can_be_used_by_all(chromium: BrowserLab, lab:
                 assert await page.evaluate(SMALL) == [], (path, width)
                 assert await grave(page, SIZED if width == 320 else ()) == [], (path, width)
             assert await page.evaluate(MOTION) == 0, path
+        # Motion is short, and never of a colour that text stands on: no letter is faint for a moment.
         await page.emulate_media(reduced_motion="no-preference")
+        await page.goto(lab.server.origin)
         assert 0 < await page.evaluate(MOTION) < 0.2
+        await page.emulate_media(color_scheme="light")
+        assert await grave(page) == []
         # Dialogs, a wrong change and a result with findings are states of their own.
         await page.goto(f"{lab.server.origin}/change")
         for text in ("a: [", "{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {a: b}}}"):

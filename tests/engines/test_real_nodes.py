@@ -137,6 +137,10 @@ def packets_obey_policies_that_come_and_go(chart: InstalledChart) -> None:
     apply(nodes, NOT_FROM_NEAR)
     eventually(lambda: not connects(nodes, "near"), "the admin policy")
     is_everything_in_force(chart)
+    # With its one capability, the agent hears of others who change the table.
+    assert nodes.run("node1", "nft", "delete", "table", "inet", "tierwall").returncode == 0
+    eventually(lambda: has_table(nodes, "node1"), "the table again")
+    assert not connects(nodes, "near")
     nodes.kubectl("delete", "adminnetworkpolicy", "not-from-near")
     nodes.kubectl("delete", "networkpolicy", "only-near")
     eventually(lambda: connects(nodes, "far"), "the end of the policies")

@@ -28,11 +28,11 @@ from tierwall.logic.solver import CircuitSolver
 from tierwall.logic.unsupported import Unsupported
 
 # A share of what a proof may cost, because a request waits; and conflicts of the solver.
-EFFORT = 0.2
+EFFORT = 0.1
 CONFLICTS = 1_000
 # How many texts of a region are looked for: selectors can say a region of so few.
 MEMBERS = 4
-MAX_PROOFS = 512
+MAX_PROOFS = 256
 # Labels and texts of one request that make a proof of their own.
 MAX_NAMED = 16
 MAX_KEPT = 16

@@ -249,18 +249,17 @@ class _Comparison:
         return union(self._changed(*self._key(destination)).values())
 
     def changes(self) -> Iterator[ChangedConnections]:
-        """Yield all changes, destinations that are alike together."""
+        """Yield all changes, destinations that are alike together: first what opens for them, then what closes."""
         by_groups: dict[tuple[DestinationGroup, DestinationGroup, int], list[int]] = {}
         for bit in self._pairs:
             by_groups.setdefault(self._key(bit), []).append(bit)
         for key, numbers in by_groups.items():
             destinations = mask_of(numbers)
-            for (passage_changes, partial), sources in self._changed(*key).items():
-                if not only_itself(self._old, destinations, sources):
-                    for change in (ADDED, REMOVED, CHANGED):
-                        flows = tuple(self._flow(changed) for changed in passage_changes if changed.change == change)
-                        if flows:
-                            yield ChangedConnections(self._old, sources, destinations, change, flows, partial)
+            for change in (ADDED, REMOVED, CHANGED):
+                for (passage_changes, partial), sources in self._changed(*key).items():
+                    flows = tuple(self._flow(changed) for changed in passage_changes if changed.change == change)
+                    if flows and not only_itself(self._old, destinations, sources):
+                        yield ChangedConnections(self._old, sources, destinations, change, flows, partial)
 
     def _key(self, bit: int) -> tuple[DestinationGroup, DestinationGroup, int]:
         return self._old_of.get(bit, _NOBODY), self._new_of.get(bit, _NOBODY), self._pairs[bit]

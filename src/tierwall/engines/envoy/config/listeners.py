@@ -37,8 +37,8 @@ from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import PLACE, listener_name, route_name
 from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
 from tierwall.engines.envoy.config.route_plan import RoutePlan, RoutePlanner
-from tierwall.engines.envoy.config.settings.compiler import SharedFilters
 from tierwall.engines.envoy.config.settings.frontend import FrontendSettings
+from tierwall.engines.envoy.config.settings.shared import SharedFilters
 from tierwall.engines.envoy.config.tls import ListenerTls, listener_tls, transport_socket
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot

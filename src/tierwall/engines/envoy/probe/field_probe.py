@@ -22,8 +22,8 @@ from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
 from tierwall.engines.envoy.config.policy_compiler import PolicyCompiler
 from tierwall.engines.envoy.config.route_plan import PlannedRoute, RoutePlanner
 from tierwall.engines.envoy.config.routes import RouteConfigurations, empty_configuration
-from tierwall.engines.envoy.config.settings.compiler import SharedFilters
 from tierwall.engines.envoy.config.settings.places import place_of
+from tierwall.engines.envoy.config.settings.shared import SharedFilters
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.engines.envoy.probe import credentials, observations
 from tierwall.engines.envoy.probe.observations import Explains, ProbeClient, Unobservable

@@ -15,7 +15,6 @@ from tierwall.attach.place import BACKEND, SERVICE
 from tierwall.attach.section import rules
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy.config.agentgateway_backends import backend_target
-from tierwall.engines.envoy.config.external_auth import NOBODY
 from tierwall.engines.envoy.config.fence import failure
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.options import EnvoyOptions
@@ -37,15 +36,9 @@ from tierwall.engines.envoy.config.settings.filters import (
     ANSWER,
     ASK,
     ASK_FOR_BACKEND,
-    LIMITS,
-    MCP_TOKENS,
-    QUOTA,
     TRANSFORM,
     ask_filter,
     choosing_filter,
-    discovered_config,
-    jwt_filter,
-    quota_filter,
 )
 from tierwall.engines.envoy.config.settings.mcp_rules import MessageFilters, mcp_rules
 from tierwall.engines.envoy.config.settings.places import (
@@ -56,6 +49,7 @@ from tierwall.engines.envoy.config.settings.places import (
     place_of,
 )
 from tierwall.engines.envoy.config.settings.services import ServiceCluster, endpoint
+from tierwall.engines.envoy.config.settings.shared import SharedFilters
 from tierwall.engines.envoy.config.settings.traffic import RouteChange, turned_on
 from tierwall.engines.envoy.config.settings.transformation import backend_transformation, transformation, whole_filter
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
@@ -100,27 +94,6 @@ class RouteSettings(NamedTuple):
         except Unenforceable as error:
             return str(error)
         return ""
-
-
-class SharedFilters(NamedTuple):
-    """Requirements of tokens and limits by name: routes name them, and filters hold them."""
-
-    tokens: Mapping[str, authentication.TokenRequirement] = {}
-    limits: Mapping[str, limits.LocalLimit] = {}
-    # The cluster of the rate limit service, or an empty string.
-    quota: str = ""
-
-    def configs(self, before: SharedFilters) -> dict[str, Any]:
-        """Return the configurations of the filters; routes from before may still name what they named."""
-        tokens = authentication.token_filter({**before.tokens, **self.tokens})
-        buckets = limits.limit_filter({**before.limits, **self.limits})
-        quota = quota_filter(self.quota or before.quota or NOBODY)
-        messages = {
-            **dict.fromkeys((*map(jwt_filter, PHASES), MCP_TOKENS), tokens),
-            LIMITS: buckets,
-            QUOTA: quota,
-        }
-        return {name: discovered_config(name, message) for name, message in messages.items()}
 
 
 class SettingsCompiler:

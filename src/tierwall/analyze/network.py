@@ -14,12 +14,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import cached_property
 from itertools import chain
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tierwall.analyze.network_cells import (
     ConnectionCell,
     Examples,
     RuleShares,
+    TakenEndpoints,
     TooManyCells,
     Witness,
     add_example,
@@ -29,9 +30,7 @@ from tierwall.analyze.network_cells import (
     widest,
 )
 from tierwall.analyze.network_selection import SelectionCheck, without_tenancy_label
-from tierwall.analyze.network_shadowed import SettlingPart, ShadowProver
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.core.outcome import RuleEffect
 from tierwall.core.reference import Reference
 from tierwall.core.source import Position
 from tierwall.core.stack import Stack, Tier, evaluate
@@ -56,6 +55,9 @@ from tierwall.network.reach.rows import Rows
 from tierwall.network.reach.spaces import union
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import is_understood
+
+if TYPE_CHECKING:
+    from tierwall.analyze.network_shadowed import SettlingPart, ShadowProver
 
 # A thousand policies of one priority are one mistake: so many get a finding of their own, and the others share one.
 MAX_POLICIES = 50
@@ -87,34 +89,6 @@ def network_findings(snapshot: Snapshot, alone: str | None = None) -> Iterator[D
         walk = RuleWalk(with_stand_ins(snapshot, named_ports=True, limit=MAX_STAND_INS, leading=leading))
         findings = chain(findings, walk.findings())
     yield from (finding for finding in findings if finding.reference not in refused)
-
-
-class _TakenEndpoints:
-    """The endpoints that rules of first-match tiers decide on one cell of ports, as recorded during evaluation."""
-
-    def __init__(self, effects: Mapping[str, RuleEffects]) -> None:
-        self.rules: set[NetworkRule] = set()
-        self._effects = effects
-        self._taken: RuleShares = []
-
-    def effects_of(self, tier: Tier[TieredPolicy], policy: TieredPolicy) -> list[RuleEffect]:
-        """Return the effects of the rules of a policy."""
-        return self._effects[tier.name](tier, policy)
-
-    def record(self, tier: Tier[TieredPolicy], effect: RuleEffect, surely: int, maybe: int) -> None:
-        """Record the effect of a rule. Defaults and isolation have no rule."""
-        if effect.by is not None and not tier_isolates(tier):
-            self.rules.add(effect.by)
-            if surely:
-                self._taken.append((effect.by, surely))
-
-    def settled_in(self, tier: TierName) -> int:
-        """Return the endpoints that a tier allows or denies."""
-        return union(mask for rule, mask in self._taken if rule.tier is tier and rule.action is not RuleAction.PASS)
-
-    def by_action(self, action: RuleAction) -> RuleShares:
-        """Return the rules with this action and the endpoints that they decide."""
-        return [(rule, mask) for rule, mask in self._taken if rule.action is action]
 
 
 class RuleWalk:
@@ -155,6 +129,8 @@ class RuleWalk:
     @cached_property
     def shadows(self) -> ShadowProver:
         """Proves what is said about all connections."""
+        from tierwall.analyze.network_shadowed import ShadowProver  # most policies have no rule to prove anything of
+
         return ShadowProver(self.model)
 
     def findings(self) -> Iterator[Diagnostic]:
@@ -196,7 +172,7 @@ class RuleWalk:
             if self._until < inf and time.thread_time() > self._until:
                 raise TooManyCells
             cell = ConnectionCell(subject, direction, ports, others)
-            taken = _TakenEndpoints({name: RuleEffects(policies, ports) for name, policies in tiers.items()})
+            taken = TakenEndpoints({name: RuleEffects(policies, ports) for name, policies in tiers.items()})
             # Whoever has no rule here settles nothing; a tier isolates all the same.
             here = (Tier(tier.name, tuple(tiers[tier.name]), tier.combining) for tier in stack)
             evaluate(here, others, taken.effects_of, True, taken.record)
@@ -250,7 +226,7 @@ class RuleWalk:
         cell: ConnectionCell,
         tier: Tier[TieredPolicy],
         policies: Mapping[TieredPolicy, list[MatchedRule]],
-        taken: _TakenEndpoints,
+        taken: TakenEndpoints,
     ) -> None:
         """Find connections that these policies allow and tiers above deny, and those that only tiers above allow."""
         permitted = 0

@@ -12,10 +12,12 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
+from tierwall.core.outcome import RuleEffect
+from tierwall.core.stack import Tier
 from tierwall.network.model.endpoints import Endpoint
-from tierwall.network.model.rules import Direction, NetworkRule, TieredPolicy
+from tierwall.network.model.rules import Direction, NetworkRule, RuleAction, TieredPolicy, TierName, tier_isolates
 from tierwall.network.reach.exposure import HypotheticalPod
-from tierwall.network.reach.membership import MatchedRule
+from tierwall.network.reach.membership import MatchedRule, RuleEffects
 from tierwall.network.reach.rows import Rows
 from tierwall.network.reach.spaces import bits, union
 
@@ -144,3 +146,31 @@ def rule_shares(rules: list[MatchedRule], ports: int, others: int) -> RuleShares
             shares.append((matched.rule, hit))
             others &= ~hit
     return shares
+
+
+class TakenEndpoints:
+    """The endpoints that rules of first-match tiers decide on one cell of ports, as recorded during evaluation."""
+
+    def __init__(self, effects: Mapping[str, RuleEffects]) -> None:
+        self.rules: set[NetworkRule] = set()
+        self._effects = effects
+        self._taken: RuleShares = []
+
+    def effects_of(self, tier: Tier[TieredPolicy], policy: TieredPolicy) -> list[RuleEffect]:
+        """Return the effects of the rules of a policy."""
+        return self._effects[tier.name](tier, policy)
+
+    def record(self, tier: Tier[TieredPolicy], effect: RuleEffect, surely: int, maybe: int) -> None:
+        """Record the effect of a rule. Defaults and isolation have no rule."""
+        if effect.by is not None and not tier_isolates(tier):
+            self.rules.add(effect.by)
+            if surely:
+                self._taken.append((effect.by, surely))
+
+    def settled_in(self, tier: TierName) -> int:
+        """Return the endpoints that a tier allows or denies."""
+        return union(mask for rule, mask in self._taken if rule.tier is tier and rule.action is not RuleAction.PASS)
+
+    def by_action(self, action: RuleAction) -> RuleShares:
+        """Return the rules with this action and the endpoints that they decide."""
+        return [(rule, mask) for rule, mask in self._taken if rule.action is action]

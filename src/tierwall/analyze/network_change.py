@@ -19,7 +19,6 @@ from tierwall.analyze.network import MAX_STAND_INS, RuleWalk
 from tierwall.analyze.network_crowd import CROWD, CrowdIndex, CrowdPart
 from tierwall.analyze.network_opened import opened_to_outside
 from tierwall.analyze.network_selection import SelectionCheck
-from tierwall.analyze.network_shadowed import MAX_EARLIER_RULES
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.labels import Selector
 from tierwall.core.reference import Reference
@@ -43,6 +42,8 @@ from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import is_understood
 
+# The most policies above one that is searched for rules that never count.
+MAX_EARLIER_POLICIES = 64
 SAME_PRIORITY = "TW216"
 # The findings of `network` that have to do with one policy.
 CODES = ("TW201", "TW202", "TW203", "TW204", "TW205", "TW207", "TW208", "TW212", "TW213", SAME_PRIORITY, "TW217")
@@ -404,7 +405,7 @@ class NetworkChangeCheck:
         # NetworkPolicies never apply in a new namespace, so they settle nothing where the policy may select one.
         above = [other for other in above if other.tier is not TierName.NAMESPACE or not is_new]
         above.sort(key=lambda other: -len(index.pods.names(other.namespaces)))
-        policies = policy, *above[:MAX_EARLIER_RULES]
+        policies = policy, *above[:MAX_EARLIER_POLICIES]
         small = _with_model(Snapshot.of([other.resource for other in policies]), policies)
         yield from RuleWalk(HypotheticalSnapshot(small, {}), self._reference).shadowed()
 

@@ -2,37 +2,38 @@
 
 A rule of the Admin or Baseline tier has no effect if no connection that it matches ever reaches it; a rule of a
 NetworkPolicy, if admin policies deny everything that it allows. In both cases no connection is possible that the rule
-matches and that gets past the rules before it. The search for such a connection is exact on labels, ports and
-addresses. If it would take too long, nothing is claimed.
+matches and that gets past the rules before it. Proofs about connections say whether one is (docs/prove.md), so the
+answer is exact. If it would take too long, nothing is claimed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import islice, takewhile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import takewhile
 from typing import NamedTuple, TypeAlias
 
-from msgspec import Struct
-from msgspec.structs import replace
-
-from tierwall.analyze.network_case import ConnectionCase
-from tierwall.analyze.network_formula import (
-    CaseSearch,
-    Formula,
-    RuleFormulas,
-    SearchTooLong,
-    does_not_select_subject,
-    selects_subject,
-)
-from tierwall.core.labels import Selector
+from tierwall.analyze.network_samples import SampleIndex
 from tierwall.core.stack import Tier
+from tierwall.logic.circuit import TRUE
+from tierwall.logic.solver import CircuitSolver
 from tierwall.network.model.model import NetworkModel
-from tierwall.network.model.rules import NetworkRule, RuleAction, TieredPolicy, tier_isolates
+from tierwall.network.model.rules import (
+    Direction,
+    NetworkRule,
+    RuleAction,
+    TieredPolicy,
+    tier_isolates,
+)
+from tierwall.proofs.network.connection import SymbolicConnection
+from tierwall.proofs.network.plane import unbounded_connection
 
-# Limits: conditions tried per rule, conditions tried per model, and earlier rules considered per rule.
-MAX_STEPS_PER_RULE = 10_000
-MAX_STEPS = 200_000
-MAX_EARLIER_RULES = 64
+# Conflicts of the solver for one question, and questions about one model.
+MAX_CONFLICTS = 2_000
+MAX_QUESTIONS = 1_000
+# So many rules share a literal for all before them.
+SHARING = 64
 
 SettlingPart: TypeAlias = NetworkRule | TieredPolicy
 
@@ -42,162 +43,157 @@ class _PolicyRule(NamedTuple):
     rule: NetworkRule
 
 
+class _Passed(NamedTuple):
+    """What is passed on the way to a rule of a tier: the literal of the way there, and for each rule of it whether none
+    before it in its tier matches.
+
+    `parts` may settle something there, each if its literal is true; `settling` has their places by sample.
+    """
+
+    way: int
+    none_before: dict[NetworkRule, tuple[int, int]]
+    parts: list[SettlingPart]
+    literals: list[int]
+    settling: Mapping[int, list[int]]
+
+
+class _TooLong(Exception):
+    """Nobody knows within the limits."""
+
+
 class ShadowProver:
     """Finds the rules and policies that settle everything a rule matches before the rule applies."""
 
     def __init__(self, model: NetworkModel) -> None:
-        self._formulas = RuleFormulas(model)
-        self._tiers = model.tiers
-        self._rules = {tier.name: list(_policy_rules(tier.policies)) for tier in self._tiers}
-        self._policy_rules = {policy_rule.rule: policy_rule for rules in self._rules.values() for policy_rule in rules}
-        self._steps_left = MAX_STEPS
+        self._model = model
+        self._rules = {tier.name: list(_policy_rules(tier.policies)) for tier in model.tiers}
+        self._policies = {pair.rule: pair.policy for rules in self._rules.values() for pair in rules}
+        self._questions_left = MAX_QUESTIONS
+        # By direction and tier.
+        self._ways: dict[tuple[Direction, str], _Passed] = {}
+
+    @cached_property
+    def _connection(self) -> SymbolicConnection:
+        """Any connection between any ends: nothing that exists counts."""
+        return unbounded_connection(self._model)
+
+    @cached_property
+    def _solver(self) -> CircuitSolver:
+        return CircuitSolver(self._connection.circuit)
+
+    @cached_property
+    def _samples(self) -> SampleIndex:
+        return SampleIndex(self._connection, (pair for rules in self._rules.values() for pair in rules))
 
     def settled_before(self, rule: NetworkRule) -> list[SettlingPart]:
         """Return the parts that settle everything a rule of a first-match tier matches; none if the rule may apply."""
-        return self._prove(rule, self._in_first_match)
+        return self._prove(rule)
 
     def denied_before(self, rule: NetworkRule) -> list[SettlingPart]:
-        """Return the rules that deny everything a rule of a NetworkPolicy allows; none if it may allow something."""
-        return self._prove(rule, self._in_union)
+        """Return the rules that deny everything a rule of a NetworkPolicy allows; none if it may allow something.
 
-    def _prove(self, rule: NetworkRule, prove: Callable[[_TestedRule], list[SettlingPart]]) -> list[SettlingPart]:
-        search = CaseSearch(min(MAX_STEPS_PER_RULE, self._steps_left))
-        steps_at_start = search.steps
+        If one also allows it, nothing is lost.
+        """
+        return self._prove(rule)
+
+    def _prove(self, rule: NetworkRule) -> list[SettlingPart]:
+        """Prove that everything that a rule matches is settled before, and say by what."""
+        tested = _PolicyRule(self._policies[rule], rule)
         try:
-            tested = _TestedRule.of(self._formulas, search, self._policy_rules[rule])
-            # Usually one rule settles everything. Considering fewer rules proves less, never more.
-            while tested is not None:
-                settlers = prove(tested)
-                if settlers or tested.max_earlier >= MAX_EARLIER_RULES:
-                    return settlers
-                tested = replace(tested, max_earlier=4 * tested.max_earlier)
-        except SearchTooLong:
-            pass
-        finally:
-            self._steps_left -= steps_at_start - search.steps
-        return []
+            # A rule that matches nothing by itself is nobody's fault.
+            if self._possible(tested, self._way(rule)) or not self._possible(tested, []):
+                return []
+            # Samples that the rule matches show what settles them; without any, one connection shows it.
+            passed = self._passed(rule)
+            places = {place for sample in self._samples.of(self._premises(tested)) for place in passed.settling[sample]}
+            if not places and self._possible(tested, [self._connection.circuit.any_of(passed.literals)]):
+                places = {n for n, literal in enumerate(passed.literals) if self._solver.is_true(literal)}
+            return [passed.parts[place] for place in sorted(places)]
+        except _TooLong:
+            return []
+
+    def _way(self, rule: NetworkRule) -> list[int]:
+        """Return literals that are true if nothing before a rule settles the connection. Rules share most of them."""
+        passed = self._passed(rule)
+        return [passed.way, *passed.none_before.get(rule, ())]
+
+    def _passed(self, rule: NetworkRule) -> _Passed:
+        """Return what is passed on the way to the tier of a rule. It is the same for all rules of a direction there."""
+        key = rule.direction, rule.tier
+        known = self._ways.get(key)
+        if known is not None:
+            return known
+        circuit, way = self._connection.circuit, TRUE
+        # What a NetworkPolicy allows is not lost if an admin policy allows it, too.
+        is_union = tier_isolates(self._tier(rule))
+        ending = (RuleAction.DENY,) if is_union else (RuleAction.ALLOW, RuleAction.DENY)
+        parts: list[tuple[SettlingPart, int]] = []
+        none_before: dict[NetworkRule, tuple[int, int]] = {}
+        for tier in (*self._above(rule), *(() if is_union else [self._tier(rule)])):
+            if tier_isolates(tier):
+                isolating = [policy for policy in tier.policies if policy.rules(rule.direction) is not None]
+                selecting = [self._selects(policy, rule.direction) for policy in isolating]
+                parts += zip(isolating, (circuit.all_of((way, literal)) for literal in selecting), strict=True)
+                way = circuit.all_of((way, -circuit.any_of(selecting)))
+                continue
+            rules = [pair for pair in self._rules[tier.name] if pair.rule.direction is rule.direction]
+            nothing = shared = TRUE
+            for number, pair in enumerate(rules):
+                # Solvers keep what follows from the literals that questions share.
+                shared = nothing if number % SHARING == 0 else shared
+                none_before[pair.rule] = shared, nothing
+                # A Pass of a tier above settles nothing.
+                if tier.name == rule.tier or pair.rule.action is not RuleAction.PASS:
+                    parts.append((pair.rule, circuit.all_of((way, nothing, self._matches(pair)))))
+                nothing = circuit.all_of((nothing, -self._matches(pair)))
+            if tier.name != rule.tier:
+                way = circuit.all_of((way, self._passes(rules, ending)))
+        settling: defaultdict[int, list[int]] = defaultdict(list)
+        for place, (_, literal) in enumerate(parts):
+            for sample in self._samples.of([literal]):
+                settling[sample].append(place)
+        passed = _Passed(way, none_before, [part for part, _ in parts], [literal for _, literal in parts], settling)
+        self._ways[key] = passed
+        return passed
+
+    def _tier(self, rule: NetworkRule) -> Tier[TieredPolicy]:
+        return next(tier for tier in self._model.tiers if tier.name == rule.tier)
 
     def _above(self, rule: NetworkRule) -> list[Tier[TieredPolicy]]:
         """Return the tiers above the tier of a rule."""
-        return list(takewhile(lambda tier: tier.name != rule.tier, self._tiers))
+        return list(takewhile(lambda tier: tier.name != rule.tier, self._model.tiers))
 
-    def _in_union(self, tested: _TestedRule) -> list[SettlingPart]:
-        """Prove that tiers above deny everything an allowing rule matches. If one also allows it, nothing is lost."""
-        paths: list[list[Formula]] = [[]]
-        settlers: list[SettlingPart] = []
-        for tier in self._above(tested.rule):
-            rules = tested.earlier_rules(self._rules[tier.name])
-            onward = list(tested.paths_beyond(rules, (RuleAction.ALLOW, RuleAction.PASS)))
-            if any(tested.possible([*path, *further]) for path in paths for further in onward):
-                return []
-            settlers += tested.settling_rules(rules, paths)
-            paths = [[*path, *further] for path in paths for further in tested.paths_beyond(rules, (RuleAction.PASS,))]
-        return settlers
+    def _passes(self, rules: Sequence[_PolicyRule], ending: tuple[RuleAction, ...]) -> int:
+        """Return whether the first of some rules that matches, if any, has none of these actions."""
+        circuit, passes = self._connection.circuit, TRUE
+        for earlier in reversed(rules):
+            matches = self._matches(earlier)
+            ends = earlier.rule.action in ending
+            passes = circuit.all_of((-matches, passes)) if ends else circuit.any_of((matches, passes))
+        return passes
 
-    def _in_first_match(self, tested: _TestedRule) -> list[SettlingPart]:
-        """Prove that no connection that a rule matches passes every tier above and every rule before it."""
-        paths: list[list[Formula]] = [[]]
-        # The rules and policies that may settle a connection on its path, with the paths that lead there.
-        passed: list[tuple[list[TieredPolicy] | list[_PolicyRule], list[list[Formula]]]] = []
-        for tier in self._above(tested.rule):
-            if tier_isolates(tier):
-                isolating = list(islice(filter(tested.is_isolated, tier.policies), tested.max_earlier))
-                passed.append((isolating, paths))
-                paths = [[*path, *(does_not_select_subject(policy) for policy in isolating)] for path in paths]
-            else:
-                rules = tested.earlier_rules(self._rules[tier.name])
-                passed.append((rules, paths))
-                paths = [
-                    [*path, *onward] for path in paths for onward in tested.paths_beyond(rules, (RuleAction.PASS,))
-                ]
-        before = tested.earlier_rules(self._rules[tested.rule.tier])
-        if any(tested.possible([*path, *tested.match_none(before)]) for path in paths):
-            return []
-        settlers: list[SettlingPart] = []
-        for parts, paths_there in passed:
-            rules_met = [part for part in parts if isinstance(part, _PolicyRule)]
-            settlers += [
-                rule for rule in tested.settling_rules(rules_met, paths_there) if rule.action is not RuleAction.PASS
-            ]
-            settlers += [
-                policy
-                for policy in parts
-                if isinstance(policy, TieredPolicy)
-                and any(tested.possible([*path, selects_subject(policy)]) for path in paths_there)
-            ]
-        return [*settlers, *tested.settling_rules(before, paths)]
+    def _possible(self, tested: _PolicyRule, literals: Sequence[int]) -> bool:
+        """Whether some connection that a rule matches can meet all these literals."""
+        is_under_policy, matches = self._premises(tested)
+        asked = [is_under_policy, *literals, matches]
+        return self._samples.meet(asked) or self._solve(asked)
 
+    def _solve(self, literals: Sequence[int]) -> bool:
+        self._questions_left -= 1
+        answer = self._solver.possible(literals, MAX_CONFLICTS) if self._questions_left >= 0 else None
+        if answer is None:
+            raise _TooLong
+        return answer
 
-class _TestedRule(Struct, frozen=True):
-    """The rule that is tested: the case that it matches, with the choices that the case leaves.
+    def _premises(self, tested: _PolicyRule) -> tuple[int, int]:
+        subject = self._connection.subject(tested.rule.direction)
+        return subject.under_policy(0), self._matches(tested)
 
-    At most the first `max_earlier` rules of each tier are considered.
-    """
+    def _matches(self, pair: _PolicyRule) -> int:
+        return self._connection.selects_and_matches(0, pair.policy, pair.rule)
 
-    formulas: RuleFormulas
-    search: CaseSearch
-    rule: NetworkRule
-    case: ConnectionCase
-    choices: Collection[Formula]
-    subjects: dict[tuple[Selector, Selector], bool]
-    max_earlier: int = 1
-
-    @classmethod
-    def of(cls, formulas: RuleFormulas, search: CaseSearch, policy_rule: _PolicyRule) -> _TestedRule | None:
-        """Return None for a rule that matches nothing by itself: no other rule is to blame."""
-        narrowed = search.narrow(formulas.anything(), [formulas.may_match(*policy_rule)])
-        if narrowed is None or not search.can_meet(*narrowed):
-            return None
-        return cls(formulas, search, policy_rule.rule, *narrowed, {})
-
-    def earlier_rules(self, tier: Iterable[_PolicyRule]) -> list[_PolicyRule]:
-        """Return the first rules of a tier, before the tested rule, that may match the same connections."""
-        before = takewhile(lambda policy_rule: policy_rule.rule is not self.rule, tier)
-        return list(islice(filter(self._overlaps, before), self.max_earlier))
-
-    def _overlaps(self, policy_rule: _PolicyRule) -> bool:
-        policy, rule = policy_rule
-        same_direction = rule.direction is self.rule.direction
-        return (
-            same_direction
-            and self._shares_subject(policy)
-            and self.search.may_meet(self.case, self.formulas.matches(policy, rule))
-        )
-
-    def is_isolated(self, policy: TieredPolicy) -> bool:
-        """Whether a NetworkPolicy may isolate a subject of the rule."""
-        return policy.rules(self.rule.direction) is not None and self._shares_subject(policy)
-
-    def _shares_subject(self, policy: TieredPolicy) -> bool:
-        """Whether a policy may select a subject of the rule. Policies with the same subject share the answer."""
-        key = policy.namespaces, policy.pods
-        if key not in self.subjects:
-            self.subjects[key] = self.search.may_meet(self.case, selects_subject(policy))
-        return self.subjects[key]
-
-    def possible(self, formulas: Iterable[Formula]) -> bool:
-        """Whether some connection that the rule matches can meet all these formulas."""
-        return self.search.can_meet(self.case, [*self.choices, *formulas])
-
-    def match_none(self, before: Iterable[_PolicyRule]) -> list[Formula]:
-        """Return the formulas that say that none of these rules matches."""
-        return [self.formulas.misses(*policy_rule) for policy_rule in before]
-
-    def paths_beyond(self, before: list[_PolicyRule], actions: Collection[RuleAction]) -> Iterator[list[Formula]]:
-        """Yield the paths out of a tier: no rule of it matches, or the first that does has one of these actions."""
-        yield self.match_none(before)
-        for number, policy_rule in enumerate(before):
-            if policy_rule.rule.action in actions:
-                yield [self.formulas.matches(*policy_rule), *self.match_none(before[:number])]
-
-    def settling_rules(self, before: list[_PolicyRule], paths: list[list[Formula]]) -> list[NetworkRule]:
-        """Return the rules that settle something that the tested rule matches."""
-        rules: list[NetworkRule] = []
-        for number, policy_rule in enumerate(before):
-            reached = [self.formulas.matches(*policy_rule), *self.match_none(before[:number])]
-            if any(self.possible([*path, *reached]) for path in paths):
-                rules.append(policy_rule.rule)
-        return rules
+    def _selects(self, policy: TieredPolicy, direction: Direction) -> int:
+        return self._connection.selects(0, policy, direction)
 
 
 def _policy_rules(policies: Iterable[TieredPolicy]) -> Iterator[_PolicyRule]:

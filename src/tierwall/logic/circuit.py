@@ -21,6 +21,8 @@ class Circuit:
         self._gates: dict[tuple[int, ...], int] = {}
         self._inputs: dict[int, tuple[int, ...]] = {}
         self._clauses: list[tuple[int, ...]] = []
+        # Variables that say "one of those so far", each with the literals it is about.
+        self._so_far: dict[int, tuple[int, int]] = {}
 
     @property
     def size(self) -> int:
@@ -90,6 +92,7 @@ class Circuit:
         before = literals[0]
         for literal in literals[1:]:
             so_far = self.variable()
+            self._so_far[so_far] = (before, literal)
             self.require(-before, so_far)
             self.require(-before, -literal)
             self.require(-literal, so_far)
@@ -98,6 +101,14 @@ class Circuit:
     def clauses(self, start: int = 0) -> list[tuple[int, ...]]:
         """Return the clauses that were required, without the first `start` of them."""
         return self._clauses[start:]
+
+    def inputs(self, node: int) -> tuple[int, ...]:
+        """Return what a node hangs on: a gate, or a variable that says "one of those so far"; nothing for others."""
+        return self._inputs[node] if node in self._inputs else self._so_far.get(node, ())
+
+    def is_conjunction(self, node: int) -> bool:
+        """Whether a node is a gate, which is true if all its inputs are."""
+        return node in self._inputs
 
     def definitions(self, roots: Iterable[int], known: set[int]) -> Iterator[tuple[int, ...]]:
         """Yield clauses that define every gate below the roots that is not known yet, and add it to those known."""

@@ -165,7 +165,7 @@ class SymbolicConnection:
         for policy in policies:
             rules = policy.rules(direction)
             if rules is not None:
-                selects = self._selects(number, policy, direction)
+                selects = self.selects(number, policy, direction)
                 isolated.append(selects)
                 matches = self.circuit.any_of([self._matches(number, rule) for rule in rules])
                 allowed.append(self.circuit.all_of((selects, matches)))
@@ -175,7 +175,7 @@ class SymbolicConnection:
         """Build the verdict from the last rule to the first: each comes before those already in it."""
         circuit, verdict = self.circuit, below
         for policy in reversed(policies):
-            selects = self._selects(number, policy, direction)
+            selects = self.selects(number, policy, direction)
             for rule in reversed(policy.rules(direction) or ()):
                 matches = circuit.all_of((selects, self._matches(number, rule)))
                 match rule.action:
@@ -189,8 +189,17 @@ class SymbolicConnection:
                         assert_never(rule.action)
         return verdict
 
-    def _selects(self, number: int, policy: TieredPolicy, direction: Direction) -> int:
-        subject = self.source if direction is EGRESS else self.to
+    def subject(self, direction: Direction) -> End:
+        """Return the end that policies of a direction are about."""
+        return self.source if direction is EGRESS else self.to
+
+    def selects_and_matches(self, number: int, policy: TieredPolicy, rule: NetworkRule) -> int:
+        """Return the literal that says that a policy selects the subject and its rule matches the connection."""
+        return self.circuit.all_of((self.selects(number, policy, rule.direction), self._matches(number, rule)))
+
+    def selects(self, number: int, policy: TieredPolicy, direction: Direction) -> int:
+        """Return the literal that says that a policy selects the subject of a direction."""
+        subject = self.subject(direction)
         namespaces = subject.selected("namespaces", policy.namespaces, number)
         return self.circuit.all_of((namespaces, subject.selected("pods", policy.pods, number)))
 

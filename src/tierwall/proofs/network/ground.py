@@ -47,9 +47,14 @@ class Ground:
     """Everything that exists."""
 
     def __init__(
-        self, snapshots: Sequence[Snapshot], models: Sequence[NetworkModel], named: Mapping[str, Iterable[Endpoint]]
+        self,
+        snapshots: Sequence[Snapshot],
+        models: Sequence[NetworkModel],
+        named: Mapping[str, Iterable[Endpoint]],
+        *,
+        is_empty: bool = False,
     ) -> None:
-        """`named`: the pods that each end of the region names."""
+        """`named`: the pods that each end of the region names. Where `is_empty`, nothing exists yet."""
         self.models = models
         # The labels of each namespace that an object declares, as each model has them.
         self.declared: dict[str, tuple[Mapping[str, str], ...]] = {}
@@ -61,8 +66,9 @@ class Ground:
             ]
             known = next(labels for labels in of_sides if labels is not None)
             self.declared[name] = tuple(labels if labels is not None else known for labels in of_sides)
-        self.pods = _versions([{(pod.namespace, pod.name): pod for pod in model.pods} for model in models])
-        self.nodes = _versions([{("", node.name): node for node in model.nodes} for model in models])
+        existing: Sequence[NetworkModel] = () if is_empty else models
+        self.pods = _versions([{(pod.namespace, pod.name): pod for pod in model.pods} for model in existing])
+        self.nodes = _versions([{("", node.name): node for node in model.nodes} for model in existing])
         self._named = {key: {(pod.namespace, pod.name) for pod in pods} for key, pods in named.items()}
         self.is_live = all(snapshot.is_live for snapshot in snapshots)
 

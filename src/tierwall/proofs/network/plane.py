@@ -104,6 +104,16 @@ def symbolic_connection(
     return SymbolicConnection(vocabulary, ground, assume, region)
 
 
+def unbounded_connection(model: NetworkModel) -> SymbolicConnection:
+    """Return the circuit of any connection, where nothing exists yet and no namespace is declared."""
+    vocabulary = Vocabulary()
+    for policy in model.policies:
+        vocabulary.add_policy(policy)
+    ground = Ground((), (model,), {}, is_empty=True)
+    ground.add_to(vocabulary)
+    return SymbolicConnection(vocabulary, ground, Assumptions(host_network=True), _ANYWHERE)
+
+
 def _search(
     connection: SymbolicConnection, goal: list[int], snapshots: Sequence[Snapshot], engine: Solver | None
 ) -> PlaneFinding:

@@ -99,7 +99,7 @@ GATEWAY_SUITE = Suite(
         "-test.run=^TestConformance$",
         "-test.timeout=60m",
         "-gateway-class=tierwall",
-        "-conformance-profiles=GATEWAY-HTTP,GATEWAY-GRPC",
+        "-conformance-profiles=GATEWAY-HTTP,GATEWAY-GRPC,GATEWAY-TLS,GATEWAY-TCP",
         *_about_us(""),
     ),
 )

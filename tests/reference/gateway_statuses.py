@@ -70,9 +70,11 @@ def problems(objects: list[Object], gateway: Object, served: Collection[Key]) ->
     out: dict[Key, str] = {}
     for owner, listener in every:
         rivals = [other for other in kept if other["port"] == listener["port"]]
-        if listener["protocol"] == "TCP":
+        if listener["protocol"] == "UDP":
             out[key(owner, listener)] = "UnsupportedProtocol"
-        elif any(other["protocol"] != listener["protocol"] for other in rivals):
+        elif listener["protocol"] == "TLS" and listener["tls"]["mode"] == "Terminate":
+            out[key(owner, listener)] = "UnsupportedValue"
+        elif any(transport(other) != transport(listener) for other in rivals):
             out[key(owner, listener)] = "ProtocolConflict"
         elif any(other.get("hostname") == listener.get("hostname") for other in rivals):
             out[key(owner, listener)] = "HostnameConflict"
@@ -80,6 +82,26 @@ def problems(objects: list[Object], gateway: Object, served: Collection[Key]) ->
             kept.append(listener)
             out[key(owner, listener)] = certificate_problem(objects, owner, listener)
     return out
+
+
+KINDS = {
+    **dict.fromkeys(("HTTP", "HTTPS"), ("HTTPRoute", "GRPCRoute")),
+    "TLS": ("TLSRoute", "TCPRoute"),
+    "TCP": ("TCPRoute",),
+}
+
+
+def transport(listener: Object) -> str:
+    """HTTPS and TLS may share a port: the server name of a connection tells them apart."""
+    return "TLS" if listener["protocol"] == "HTTPS" else str(listener["protocol"])
+
+
+def kinds(listener: Object) -> list[str]:
+    """Return the kinds of routes that a listener serves."""
+    if listener["protocol"] in ("HTTP", "HTTPS"):
+        return ["HTTPRoute", "GRPCRoute"]
+    is_passed = listener["protocol"] == "TCP" or listener.get("tls", {}).get("mode") == "Passthrough"
+    return [f"{listener['protocol']}Route"] if is_passed else []
 
 
 def certificate_problem(objects: list[Object], owner: Object, listener: Object) -> str:
@@ -121,17 +143,19 @@ def accepted(objects: list[Object], route: Object, parent: Object) -> tuple[str,
     listeners = [each for each in listeners if any(overlap(each.get("hostname"), name) for name in names)]
     if not listeners:
         return "NoMatchingListenerHostname", []
+    listeners = [each for each in listeners if route["kind"] in kinds(each)]
+    if not listeners:
+        return "NotAllowedByListeners", []
     if all(rule_fault(objects, route, rule) == "whole" for rule in route["spec"]["rules"]):
         return "UnsupportedValue", []
     return "Accepted", [key(owner, listener) for listener in listeners]
 
 
 def takes(owner: Object, listener: Object, route: Object) -> bool:
-    """Whether a listener lets a route attach; HTTPRoutes and GRPCRoutes are served, by HTTP and HTTPS."""
+    """Whether a listener lets a route attach."""
     allowed = listener.get("allowedRoutes", {"namespaces": {"from": "Same"}})
     return (
-        route["kind"] in ("HTTPRoute", "GRPCRoute")
-        and listener["protocol"] in ("HTTP", "HTTPS")
+        route["kind"] in KINDS.get(listener["protocol"], ())
         and admits(allowed["namespaces"], name_of(owner)[0], name_of(route)[0])
         and ("kinds" not in allowed or {"kind": route["kind"]} in allowed["kinds"])
     )

@@ -12,10 +12,9 @@ from msgspec.structs import replace
 from tests.randomness import seeds
 from tests.reference import gateway_statuses as model
 from tests.worlds import gateway_class_clusters as make
-from tierwall.attach.listener import gateway_listeners
-from tierwall.engines.envoy.config.compile import compile
-from tierwall.engines.envoy.config.listener_problem import SERVED_PROTOCOLS
-from tierwall.engines.envoy.config.names import virtual_host_name
+from tierwall.attach.listener import Listener, gateway_listeners
+from tierwall.engines.envoy.config.compile import XdsResources, compile
+from tierwall.engines.envoy.config.names import listener_name, virtual_host_name
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.route_plan import route_message_name
 from tierwall.resources.load import load_objects
@@ -33,6 +32,7 @@ Statuses = Mapping[Identity, DesiredStatus]
 API = make.API
 HELD = ProgrammedState(ProgrammedReason.PROGRAMMED)
 ADDRESS = (("IPAddress", "192.0.2.1"),)
+KINDS = ("HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute")
 CONFLICTS = ("HostnameConflict", "ProtocolConflict")
 
 
@@ -91,12 +91,12 @@ def check_listeners(objects: list[Object], statuses: Statuses, problems: dict[mo
             place = model.key(owner, listener)
             seen.add(place)
             problem, said = problem_of[listener["name"]], reasons(by_name[listener["name"]].conditions)
-            is_accepted = problem not in (*CONFLICTS, "UnsupportedProtocol")
+            is_accepted = problem not in (*CONFLICTS, "UnsupportedProtocol", "UnsupportedValue")
             assert said["Accepted"] == ((("True", "Accepted")) if is_accepted else ("False", problem))
             assert said["Programmed"][0] == str(not problem)
             assert said["Conflicted"] == (("True", problem) if problem in CONFLICTS else ("False", "NoConflicts"))
             named = [kind["kind"] for kind in listener.get("allowedRoutes", {}).get("kinds", ())]
-            served = ["HTTPRoute", "GRPCRoute"] if listener["protocol"] in SERVED_PROTOCOLS else []
+            served = model.kinds(listener)
             kinds = [kind for kind in served if kind in (named or served)]
             assert by_name[listener["name"]].kinds == tuple((API, kind) for kind in kinds)
             if problem in ("InvalidCertificateRef", "RefNotPermitted"):
@@ -134,7 +134,7 @@ def _overlaps(listener: Object, other: Object) -> bool:
 def check_routes(objects: list[Object], statuses: Statuses) -> None:
     attached: dict[model.Key, set[tuple[str, ...]]] = {}
     for route in objects:
-        if route["kind"] not in ("HTTPRoute", "GRPCRoute"):
+        if route["kind"] not in KINDS:
             continue
         status = statuses.get((API, route["kind"], *model.name_of(route)))
         wanted = {}
@@ -179,7 +179,11 @@ def check_envoy(snapshot: Snapshot, statuses: Statuses) -> None:
             owner = statuses[listener.owner.identity]
             said = next(each for each in owner.listeners or () if each.name == listener.name)
             here = [host for name, host in hosts.items() if name.startswith(virtual_host_name(gateway, listener, ""))]
-            assert str(bool(here)) == reasons(said.conditions)["Programmed"][0]
+            is_programmed = reasons(said.conditions)["Programmed"][0] == "True"
+            if listener.protocol in ("TLS", "TCP"):
+                _check_stream(resources, listener_name(gateway, listener.port), listener, is_programmed)
+            else:
+                assert bool(here) == is_programmed
             in_envoy = {
                 route.name.rsplit("/", 2)[0] for host in here for route in host.routes if route.name != "ambiguous"
             }
@@ -199,6 +203,12 @@ def check_envoy(snapshot: Snapshot, statuses: Statuses) -> None:
                     assert not served
                 if served and reasons(served[0])["ResolvedRefs"][0] == "True":
                     _check_backends(route, here, "PartiallyInvalid" in reasons(served[0]))
+
+
+def _check_stream(resources: XdsResources, port: str, listener: Listener, is_programmed: bool) -> None:
+    """Hold that a listener is open if it is programmed. Another one on its port may have the same server names."""
+    names = [chain.name for chain in resources.listeners[port].filter_chains] if port in resources.listeners else []
+    assert f"{port}/{listener.hostname or '*'}" in names or not is_programmed
 
 
 def route_name(route: Resource) -> str:

@@ -50,6 +50,7 @@ def cluster(rng: Random) -> list[Object]:
         out += [_route(rng, "HTTPRoute", space, name) for name in routes]
         if rng.random() < 0.3:
             out.append(_route(rng, "GRPCRoute", space, "r"))
+        out += [_route(rng, kind, space, "r") for kind in ("TLSRoute", "TCPRoute") if rng.random() < 0.3]
         for kind, target in (("HTTPRoute", "Service"), ("Gateway", "Secret")):
             if rng.random() < 0.5:
                 source = {"group": API, "kind": kind, "namespace": rng.choice(SPACES)}
@@ -91,16 +92,19 @@ def _namespaces(rng: Random, words: tuple[str, ...]) -> Object:
 def _listeners(rng: Random) -> list[Object]:
     out = []
     for name in ("one", "two", "three")[: rng.randrange(1, 4)]:
-        protocol = rng.choice(("HTTP", "HTTP", "HTTP", "HTTPS", "HTTPS", "TCP"))
+        protocol = rng.choice(("HTTP", "HTTP", "HTTP", "HTTPS", "HTTPS", "TLS", "TCP", "UDP"))
         listener: Object = {"name": name, "port": rng.choice((80, 443)), "protocol": protocol}
-        if protocol != "TCP" and rng.random() < 0.6:
+        if protocol not in ("TCP", "UDP") and rng.random() < 0.6:
             listener["hostname"] = rng.choice(HOSTS)
         if protocol == "HTTPS":
             listener["tls"] = {"certificateRefs": [{"name": "cert"} | _elsewhere(rng)]}
+        elif protocol == "TLS":
+            ends = {"mode": "Terminate", "certificateRefs": [{"name": "cert"}]}
+            listener["tls"] = rng.choice(({"mode": "Passthrough"}, {"mode": "Passthrough"}, ends))
         if rng.random() < 0.5:
             listener["allowedRoutes"] = {"namespaces": _namespaces(rng, ("All", "All", "Same", "Selector"))}
             if rng.random() < 0.3:
-                kinds = rng.sample(("HTTPRoute", "GRPCRoute", "TCPRoute"), rng.randrange(1, 3))
+                kinds = rng.sample(("HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute"), rng.randrange(1, 4))
                 listener["allowedRoutes"]["kinds"] = [{"kind": kind} for kind in kinds]
         out.append(listener)
     return out
@@ -119,8 +123,13 @@ def _route(rng: Random, kind: str, space: str, name: str) -> Object:
         if parent not in parents:
             parents.append(parent)
     makers = (_rule,) if kind == "HTTPRoute" else (_plain_rule,)
-    spec: Object = {"parentRefs": parents, "rules": [rng.choice(makers)(rng) for _ in range(rng.randrange(1, 4))]}
-    if rng.random() < 0.6:
+    is_stream = kind in ("TLSRoute", "TCPRoute")
+    number = 1 if is_stream else rng.randrange(1, 4)
+    spec: Object = {"parentRefs": parents, "rules": [rng.choice(makers)(rng) for _ in range(number)]}
+    if is_stream:
+        for ref in spec["rules"][0]["backendRefs"]:
+            ref.pop("filters", None)
+    if kind == "TLSRoute" or (kind != "TCPRoute" and rng.random() < 0.6):
         spec["hostnames"] = rng.sample((*HOSTS, "b.a.example.com"), rng.randrange(1, 3))
     out = manifest(kind, space, name, spec)
     if rng.random() < 0.3:

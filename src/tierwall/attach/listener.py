@@ -50,6 +50,11 @@ def listeners(owner: Resource) -> tuple[Listener, ...]:
     return tuple(out)
 
 
+def terminates(listener: Listener) -> bool:
+    """Whether a listener of protocol TLS ends TLS itself, which is the default."""
+    return listener.protocol == "TLS" and nested_map(listener.value, "tls").get("mode") != "Passthrough"
+
+
 def parent_gateway(snapshot: Snapshot, listener_set: Resource) -> tuple[Resource | None, str]:
     """Return the Gateway that a ListenerSet adds listeners to, or None and the reason."""
     parent = nested_map(listener_set.spec, "parentRef")

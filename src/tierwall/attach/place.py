@@ -17,12 +17,16 @@ LISTENER_SET = (GATEWAY_API, "ListenerSet")
 X_LISTENER_SET = ("gateway.networking.x-k8s.io", "XListenerSet")
 HTTP_ROUTE = (GATEWAY_API, "HTTPRoute")
 GRPC_ROUTE = (GATEWAY_API, "GRPCRoute")
+TLS_ROUTE = (GATEWAY_API, "TLSRoute")
+TCP_ROUTE = (GATEWAY_API, "TCPRoute")
 SERVICE = ("", "Service")
 BACKEND = (AGENTGATEWAY, "AgentgatewayBackend")
 MODEL = (AGENTGATEWAY, "AgentgatewayModel")
 INFERENCE_POOL = (INFERENCE, "InferencePool")
 
 ROUTES = (HTTP_ROUTE, GRPC_ROUTE)
+# Routes whose bytes go on as they come.
+STREAM_ROUTES = (TLS_ROUTE, TCP_ROUTE)
 
 
 class Place(NamedTuple):

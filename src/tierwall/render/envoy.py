@@ -48,9 +48,8 @@ def document(resources: XdsResources, view: View) -> dict[str, Any]:
     for listener in messages["listeners"]:
         for chain in listener["filter_chains"]:
             manager = chain["filters"][0]["typed_config"]
-            manager["http_filters"] = [
-                http_filter for http_filter in manager["http_filters"] if http_filter["name"] not in off
-            ]
+            if "http_filters" in manager:
+                manager["http_filters"] = [each for each in manager["http_filters"] if each["name"] not in off]
     return messages
 
 

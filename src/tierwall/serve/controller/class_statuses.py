@@ -43,6 +43,8 @@ SUPPORTED_FEATURES = (
     "HTTPRouteResponseHeaderModification",
     "HTTPRouteSchemeRedirect",
     "ReferenceGrant",
+    "TCPRoute",
+    "TLSRoute",
 )
 _VERSION = re.compile(r"v(\d{1,4})\.(\d{1,4})\.\d{1,9}(-[0-9A-Za-z.-]+)?", re.ASCII)
 

@@ -104,7 +104,7 @@ def compile_our_gateways(
             gateway,
             _with_owners(objects, usable.snapshot) if refused else attachable,
             served,
-            _routes(served.plans),
+            {**_routes(served.plans), **_streams(served)},
             _closed(objects, usable),
             refused,
         )
@@ -129,6 +129,14 @@ def _routes(plans: Iterable[RoutePlan]) -> dict[Identity, CompiledRoute]:
         identity: CompiledRoute(frozenset(listeners[identity]), dict(_faults(planned)))
         for identity, planned in by_rule.items()
     }
+
+
+def _streams(served: ServedGateways) -> Mapping[Identity, CompiledRoute]:
+    listeners: dict[Identity, set[ListenerKey]] = {}
+    for chain in (chain for chains in served.streams.values() for chain in chains):
+        if chain.route is not None:
+            listeners.setdefault(chain.route.identity, set()).add(listener_key(chain.listener))
+    return {identity: CompiledRoute(frozenset(keys)) for identity, keys in listeners.items()}
 
 
 def _faults(by_rule: Mapping[int, Iterable[PlannedRoute]]) -> Iterator[tuple[int, RuleProblem]]:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tierwall.attach.listener import Listener, listeners, narrower_hostname
-from tierwall.attach.place import ROUTES
 from tierwall.attach.status import bounded_message
 from tierwall.core.words import join_names
 from tierwall.engines.envoy.config.listener_problem import (
@@ -19,18 +18,17 @@ from tierwall.engines.envoy.config.listener_problem import (
     INVALID_AUTHORITY,
     INVALID_CERTIFICATE,
     PORT_UNAVAILABLE,
-    SERVED_PROTOCOLS,
     UNSUPPORTED_PROTOCOL,
+    UNSUPPORTED_VALUE,
     ListenerProblem,
     listener_key,
+    served_kinds,
 )
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.resources.snapshot import KindKey, Snapshot
 from tierwall.serve.controller.compiled_gateways import GATEWAY_API, CompiledGateway, refusal_words
 from tierwall.serve.controller.desired import WantedCondition, WantedListener
 from tierwall.serve.controller.fleet_state import ProgrammedReason, ProgrammedState
-
-UNSUPPORTED_VALUE = "UnsupportedValue"
 
 
 class JudgedListener(NamedTuple):
@@ -146,7 +144,7 @@ def _problem(objects: Snapshot, compiled: CompiledGateway, listener: Listener) -
 
 def _kinds(listener: Listener) -> tuple[tuple[KindKey, ...], tuple[str, ...]]:
     """Return the kinds of routes that a listener takes, and those that it names but Envoy does not serve there."""
-    served = ROUTES if listener.protocol in SERVED_PROTOCOLS else ()
+    served = served_kinds(listener)
     named = [
         (str(kind.get("group", GATEWAY_API)), str(kind.get("kind")))
         for kind in list_of_maps(nested_map(listener.value, "allowedRoutes").get("kinds"))

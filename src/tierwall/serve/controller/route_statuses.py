@@ -2,8 +2,8 @@
 
 Gateway API, `RouteParentStatus`. A route is accepted if a listener takes it and Envoy has at least one of its rules.
 Whether that listener is open is said by the status of the listener, and by the message here. Rules that Envoy does not
-support answer 500, so that no wider route gets their requests: `PartiallyInvalid` names them. HTTPRoutes and
-GRPCRoutes are served; no listener takes routes of other kinds (docs/controller.md#gateways-and-routes).
+support answer 500, so that no wider route gets their requests: `PartiallyInvalid` names them. No listener takes
+UDPRoutes (docs/controller.md#gateways-and-routes).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tierwall.attach.backend import BackendRef, backend_refs
-from tierwall.attach.place import GATEWAY, ROUTES
+from tierwall.attach.place import GATEWAY, ROUTES, SERVICE, STREAM_ROUTES
 from tierwall.attach.route import RefusedParentRef, RouteOnListener, attach_route
 from tierwall.attach.section import rules
 from tierwall.attach.status import bounded_message
 from tierwall.engines.envoy.config.clusters import backend_address
-from tierwall.engines.envoy.config.listener_problem import ListenerKey, listener_key
+from tierwall.engines.envoy.config.listener_problem import ListenerKey, listener_key, served_kinds
 from tierwall.engines.envoy.config.mirrors import mirror_refs
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.route_plan import UnresolvedRef, unresolved
@@ -54,9 +54,13 @@ def plan_route(gateways: CompiledGateways, route: Resource) -> RouteStatusPlan:
         if compiled is None:
             continue
         attached, refused = attach_route(compiled.snapshot, route)
-        here = [entry for entry in attached if entry.parent == number]
+        at_parent = [entry for entry in attached if entry.parent == number]
+        here = [entry for entry in at_parent if (route.group, route.kind) in served_kinds(entry.listener)]
         why = next((entry for entry in refused if entry.parent == number), None)
-        faults = compiled.faults(here[0]) if here and _is_served(route) else {}
+        if at_parent and not here:
+            message = f"{route.kind}s are not served at {at_parent[0].listener}"
+            why = RefusedParentRef(route, number, "NotAllowedByListeners", message)
+        faults = compiled.faults(here[0]) if here and (route.group, route.kind) in ROUTES else {}
         accepted = _accepted(compiled, route, here, why, faults)
         conditions = [accepted, _resolved(compiled.snapshot, route)]
         if accepted.status == "True":
@@ -86,7 +90,11 @@ def named_gateway(listener_set: Resource) -> Identity:
 
 def _is_served(route: Resource) -> bool:
     """Whether Envoy is given routes of this kind."""
-    return (route.group, route.kind) in ROUTES
+    return (route.group, route.kind) in (*ROUTES, *STREAM_ROUTES)
+
+
+def _is_stream(route: Resource) -> bool:
+    return (route.group, route.kind) in STREAM_ROUTES
 
 
 def _accepted(
@@ -100,7 +108,7 @@ def _accepted(
     if why is not None and (_is_served(route) or why.reason == "NoMatchingParent"):
         return WantedCondition("Accepted", "False", why.reason, bounded_message([_sentence(why.message)]))
     if not _is_served(route):
-        words = f"{route.kind}s are not served, only HTTPRoutes and GRPCRoutes are"
+        words = f"{route.kind}s are not served"
         return WantedCondition("Accepted", "False", "NotAllowedByListeners", words)
     if fault := _whole_fault(compiled, route, faults):
         return WantedCondition("Accepted", "False", UNSUPPORTED_VALUE, fault)
@@ -152,12 +160,16 @@ def _resolved(snapshot: Snapshot, route: Resource) -> WantedCondition:
     problems.sort(key=lambda problem: _REASONS.index(problem.reason))
     lines = list(dict.fromkeys(_sentence(problem.message) for problem in problems))
     closing = "Requests to backends that are not resolved are answered with 500"
+    if _is_stream(route):
+        closing = "Connections to backends that are not resolved are closed"
     return WantedCondition("ResolvedRefs", "False", problems[0].reason, bounded_message(lines, closing))
 
 
 def _unresolved(snapshot: Snapshot, ref: BackendRef) -> UnresolvedRef | None:
     resource = ref.place.resource(snapshot)
     problem = unresolved(snapshot, ref)
+    if problem is None and _is_stream(ref.route) and ref.place.key != SERVICE:
+        return UnresolvedRef("InvalidKind", f"{ref.place}: a backend must be a Service")
     if problem is None and resource is not None and backend_address(resource, ref.port, EnvoyOptions()) is None:
         return UnresolvedRef("BackendNotFound", f"{ref.place} does not give an address")
     return problem

@@ -21,10 +21,11 @@ from tierwall.engines.envoy.config.checkpoints import Change, PolicyFilters, Pol
 from tierwall.engines.envoy.config.external_auth import AuthorizationService
 from tierwall.engines.envoy.config.fence import ObjectFence
 from tierwall.engines.envoy.config.listeners import ServedGateways, served_gateways
+from tierwall.engines.envoy.config.names import NOWHERE
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.policy_compiler import CompiledPolicies, PolicyCompiler
 from tierwall.engines.envoy.config.provenance import contributors
-from tierwall.engines.envoy.config.routes import NOWHERE, RouteConfigurations
+from tierwall.engines.envoy.config.routes import RouteConfigurations
 from tierwall.engines.envoy.config.usable_snapshot import UsableSnapshot, usable_snapshot
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
@@ -134,7 +135,9 @@ def _compile(
             changes += [(resource, resource) for resource in also]
     tags = state.tags.after(changes, state.number + 1, state.acknowledged)
     known = replace(state, snapshot=snapshot, options=options, tags=tags, refused=refused)
-    if not only_policies or options is not state.options:
+    # Streams are not judged by policies: a policy about one closes it.
+    has_streams = state.served is not None and state.served.streams
+    if not only_policies or options is not state.options or has_streams:
         known = replace(
             known,
             usable=usable_snapshot(snapshot, refused),
@@ -194,7 +197,8 @@ def _make(known: CompileState, in_force: ServedGateways | None) -> tuple[XdsReso
     )
     routes = known.routes.after(served.plans, compiler, options)
     filters = known.filters.after(compiler.checkpoints, number, known.acknowledged, refused)
-    configs = {**filters.messages, **served.settings_configs}
+    # Envoy asks only for the filters of its listeners, and those without HTTP do not have any.
+    configs = {**filters.messages, **served.settings_configs} if served.plans else {}
     fence = ObjectFence()
     if known.served is not None and not options.static:
         listeners = before.listeners

@@ -17,7 +17,7 @@ from envoy.extensions.filters.listener.tls_inspector.v3 import tls_inspector_pb2
 from msgspec import Struct
 
 from tierwall.attach.listener import Listener, gateway_listeners
-from tierwall.attach.place import GATEWAY, ROUTES
+from tierwall.attach.place import GATEWAY, ROUTES, STREAM_ROUTES
 from tierwall.attach.route import RouteOnListener, attach_route
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.source import Path
@@ -25,17 +25,20 @@ from tierwall.engines.envoy.config.connection_manager import connection_manager,
 from tierwall.engines.envoy.config.connections import limit_silence
 from tierwall.engines.envoy.config.fence import ObjectFence
 from tierwall.engines.envoy.config.listener_problem import (
+    CONFLICTS,
     PORT_UNAVAILABLE,
     PROTOCOL_HINTS,
-    UNSUPPORTED_PROTOCOL,
     ListenerKey,
     ListenerProblem,
+    is_stream,
     listener_key,
     separate_conflicts,
+    served_kinds,
 )
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import PLACE, listener_name, route_name
 from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
+from tierwall.engines.envoy.config.passthrough import StreamChain, StreamPlanner
 from tierwall.engines.envoy.config.route_plan import RoutePlan, RoutePlanner
 from tierwall.engines.envoy.config.settings.frontend import FrontendSettings
 from tierwall.engines.envoy.config.settings.shared import SharedFilters
@@ -47,15 +50,16 @@ NOT_SERVED, PORT_TAKEN = "TW657", "TW658"
 CLOSED = "its listeners are not opened"
 
 
-def listener(name: str, address: SocketAddress, chains: list[Any]) -> Any:
-    """Return a Listener: a port with its filter chains."""
+def listener(name: str, address: SocketAddress, chains: list[Any], waits: bool = True) -> Any:
+    """Return a Listener: a port with its filter chains. `waits` says that clients speak first."""
     out = listener_pb2.Listener(name=name)
     out.address.socket_address.address, out.address.socket_address.port_value = address
     out.filter_chains.extend(chains)
-    # It waits for the first bytes, and tells the server name. Every listener has it, because another one than before
-    # would end the connections of all filter chains.
-    inspector = packed(tls_inspector_pb2.TlsInspector())
-    out.listener_filters.add(name="envoy.filters.listener.tls_inspector", typed_config=inspector)
+    if waits:
+        # It waits for the first bytes, and tells the server name. Listeners without TLS have it, too, because another
+        # one than before would end the connections of all filter chains.
+        inspector = packed(tls_inspector_pb2.TlsInspector())
+        out.listener_filters.add(name="envoy.filters.listener.tls_inspector", typed_config=inspector)
     out.per_connection_buffer_limit_bytes.value = 1 << 20
     limit_silence(out, any(chain.HasField("transport_socket") for chain in chains))
     return out
@@ -108,6 +112,8 @@ class ServedGateways(Struct, frozen=True, eq=False):
     shared: SharedFilters = SharedFilters()
     settings_configs: Mapping[str, Any] = {}
     users: Mapping[str, Collection[Identity]] = {}
+    # By port: the filter chains whose bytes go on as they come.
+    streams: Mapping[str, tuple[StreamChain, ...]] = {}
 
     @property
     def plans(self) -> list[RoutePlan]:
@@ -118,10 +124,11 @@ class ServedGateways(Struct, frozen=True, eq=False):
         self, options: EnvoyOptions, policies: Mapping[str, Any], routes: Mapping[str, Any], fence: ObjectFence
     ) -> dict[str, Any]:
         """Return the Listener messages; without a control plane they contain policies and routes."""
-        filters = list(http_filters(options, policies))
+        filters = list(http_filters(options, policies)) if self.plans else []
         out: dict[str, Any] = {}
         for name in self.ports:
-            gateway = self.ports[name][1][0].plan.gateway
+            chains, streams = self.ports[name][1], self.streams.get(name, ())
+            gateway = chains[0].plan.gateway if chains else streams[0].gateway
             made = fence.guard(gateway, CLOSED, partial(self._listener, name, options, routes, filters))
             if made is not None:
                 out[name] = made
@@ -129,21 +136,22 @@ class ServedGateways(Struct, frozen=True, eq=False):
 
     def _listener(self, name: str, options: EnvoyOptions, routes: Mapping[str, Any], filters: list[Any]) -> Any:
         address, chains = self.ports[name]
-        out = listener(name, address, [_chain(parts, routes[parts.plan.name], options, filters) for parts in chains])
-        for parts, chain in zip(chains, out.filter_chains, strict=True):
+        messages = [_chain(parts, routes[parts.plan.name], options, filters) for parts in chains]
+        streams = [stream.message(name) for stream in self.streams.get(name, ())]
+        waits = not any(stream.listener.protocol == "TCP" for stream in self.streams.get(name, ()))
+        out = listener(name, address, [*messages, *streams], waits)
+        for parts, chain in zip(chains, out.filter_chains, strict=False):
             parts.frontend.change_chain(chain)
-        chains[0].frontend.change_listener(out)
+        if chains:
+            chains[0].frontend.change_listener(out)
         return out
 
     @property
     def listeners_in_force(self) -> frozenset[ListenerKey]:
         """The listeners that are served."""
-        return frozenset(
-            listener_key(listener)
-            for _, chains in self.ports.values()
-            for chain in chains
-            for listener in chain.listeners
-        )
+        served = (listener for _, chains in self.ports.values() for chain in chains for listener in chain.listeners)
+        streams = (stream.listener for streams in self.streams.values() for stream in streams)
+        return frozenset(map(listener_key, (*served, *streams)))
 
 
 def _chain(parts: FilterChain, routes: Any, options: EnvoyOptions, filters: list[Any]) -> Any:
@@ -188,9 +196,10 @@ class _ServedBuilder:
         self._snapshot = snapshot
         self._options = options
         self._planning = RoutePlanner(snapshot, options, closed, refused)
+        self._streaming = StreamPlanner(snapshot, options)
         self._fence = ObjectFence()
         self._attached: dict[tuple[Resource, Resource, int], list[RouteOnListener]] = {}
-        for route in (route for kind in ROUTES for route in snapshot.of_kind(*kind)):
+        for route in (route for kind in (*ROUTES, *STREAM_ROUTES) for route in snapshot.of_kind(*kind)):
             result = self._fence.guard(route, "it is not served", partial(attach_route, snapshot, route))
             for attached_route in result[0] if result is not None else ():
                 key = attached_route.gateway, attached_route.listener.owner, attached_route.listener.number
@@ -210,6 +219,7 @@ class _ServedBuilder:
         self._holders: dict[SocketAddress, Resource] = {}
         self._diagnostics: list[Diagnostic] = []
         self._ports: dict[str, tuple[SocketAddress, tuple[FilterChain, ...]]] = {}
+        self._streams: dict[str, tuple[StreamChain, ...]] = {}
         self._secrets: dict[str, Any] = {}
         self._unserved: dict[ListenerKey, ListenerProblem] = {}
 
@@ -251,13 +261,30 @@ class _ServedBuilder:
                 problem = ListenerProblem(PORT_UNAVAILABLE, message)
                 self._unserved |= {listener_key(listener): problem for listener in listeners}
                 continue
-            chains = self._fence.guard(gateway, CLOSED, partial(self._chains, gateway, listeners))
-            if chains:
-                self._ports[listener_name(gateway, port)] = address, chains
+            kept = self._compatible(gateway, listeners)
+            http = [listener for listener in kept if not is_stream(listener)]
+            chains = self._fence.guard(gateway, CLOSED, partial(self._chains, gateway, http)) or ()
+            streams = self._fence.guard(gateway, CLOSED, partial(self._stream_chains, gateway, kept)) or ()
+            if chains or streams:
+                name = listener_name(gateway, port)
+                self._ports[name], self._streams[name] = (address, chains), streams
 
-    def _chains(self, gateway: Resource, listeners: list[Listener]) -> tuple[FilterChain, ...]:
-        """Return the filter chains of the listeners on one port."""
-        kept = self._compatible(gateway, listeners)
+    def _stream_chains(self, gateway: Resource, listeners: list[Listener]) -> tuple[StreamChain, ...]:
+        """Return the filter chains of those listeners on one port whose bytes go on as they come."""
+        made = (
+            self._streaming.chains(gateway, listener, self._routes_on(gateway, listener), listeners)
+            for listener in listeners
+            if is_stream(listener)
+        )
+        return tuple(chain for chains in made for chain in chains)
+
+    def _routes_on(self, gateway: Resource, listener: Listener) -> list[RouteOnListener]:
+        attached = self._attached.get((gateway, listener.owner, listener.number), [])
+        routes = (each for each in attached if (each.route.group, each.route.kind) in served_kinds(listener))
+        return sorted(routes, key=lambda attached_route: (attached_route.route.seniority, attached_route.parent))
+
+    def _chains(self, gateway: Resource, kept: list[Listener]) -> tuple[FilterChain, ...]:
+        """Return the filter chains of the listeners of HTTP on one port."""
         # Plain HTTP has one chain, where the host selects the listener; TLS has one for each server name.
         groups = [[listener] for listener in kept] if kept and kept[0].protocol == "HTTPS" else [kept]
         chains = [
@@ -274,8 +301,8 @@ class _ServedBuilder:
         in_order = sorted(listeners, key=lambda listener: self._standing(gateway, listener))
         kept, others = separate_conflicts(in_order)
         for listener, problem in others:
-            code = NOT_SERVED if problem.reason == UNSUPPORTED_PROTOCOL else PORT_TAKEN
-            hint = PROTOCOL_HINTS.get(listener.protocol, "") if problem.reason == UNSUPPORTED_PROTOCOL else ""
+            code = PORT_TAKEN if problem.reason in CONFLICTS else NOT_SERVED
+            hint = PROTOCOL_HINTS.get(listener.protocol, "") if code == NOT_SERVED else ""
             self._diagnostics.append(listener.owner.diagnostic(code, problem.message, _path(listener), hint=hint))
             self._unserved[listener_key(listener)] = problem
         return kept
@@ -296,22 +323,19 @@ class _ServedBuilder:
             tls = tls_or_problem
             socket, secrets = transport_socket(tls, name, self._options.static, frontend.change_socket)
             self._secrets |= secrets
-        attached = [
-            (listener, self._attached.get((gateway, listener.owner, listener.number), [])) for listener in group
-        ]
-        for _, routes in attached:
-            routes.sort(key=lambda attached_route: (attached_route.route.seniority, attached_route.parent))
+        attached = [(listener, self._routes_on(gateway, listener)) for listener in group]
         plan = self._planning.plan(gateway, name, attached)
         return FilterChain(plan, tls, socket, first.hostname, tuple(group), frontend, policies)
 
     def serving(self) -> ServedGateways:
         """Return everything added so far."""
         problems = (*self._diagnostics, *self._fence.diagnostics, *self._planning.diagnostics)
+        problems += tuple(self._streaming.diagnostics)
         holders = {address: gateway.identity for address, gateway in self._holders.items()}
         settings = self._planning.settings
         return ServedGateways(
             self._ports,
-            self._planning.clusters,
+            {**self._planning.clusters, **self._streaming.clusters},
             self._secrets,
             problems,
             holders,
@@ -319,6 +343,7 @@ class _ServedBuilder:
             settings.shared,
             settings.shared.configs(self._shared_before),
             settings.users,
+            self._streams,
         )
 
 

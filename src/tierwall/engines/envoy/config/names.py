@@ -25,6 +25,7 @@ STRICT: Final = "tierwall.strict"
 STRICT_ARGUMENTS: Final = "tierwall.strict-arguments"
 BODILESS: Final = "tierwall.bodiless"
 FACTS: Final = "tierwall.facts"
+NOWHERE: Final = "nowhere"  # a cluster without addresses
 ROUTER: Final = "envoy.filters.http.router"
 CORS: Final = "envoy.filters.http.cors"
 # Where the filter of tokens puts the claims of a token, for expressions.
@@ -150,6 +151,11 @@ def backend_cluster_name(resource: Resource, port: int = 0) -> str:
     if resource.kind == "Service":
         return f"service/{resource.namespace}/{resource.name}/{port}"
     return f"backend/{resource.group}/{resource.namespace}/{resource.name}"
+
+
+def stream_cluster_name(service: Resource, port: int) -> str:
+    """Return the name of the cluster that gets the bytes of connections to a port of a Service as they come."""
+    return f"stream/{service.namespace}/{service.name}/{port}"
 
 
 def authorizer_cluster_name(namespace: str, name: str, port: int, grpc: bool) -> str:

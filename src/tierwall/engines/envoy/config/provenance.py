@@ -33,12 +33,16 @@ def contributors(state: CompileState, field: str, name: str) -> frozenset[Identi
             identities = (key for chain in chains if chain.plan.name == name for key in _routes(state, chain))
         case "listeners":
             _, served = state.served.ports.get(name, (None, ())) if state.served else (None, ())
-            identities = (key for chain in served for key in _chain(chain))
+            streams = state.served.streams.get(name, ()) if state.served else ()
+            identities = (
+                *(key for chain in served for key in _chain(chain)),
+                *(key for stream in streams for key in stream.contributors),
+            )
         case "secrets":
             identities = (key for chain in chains if name.endswith(f"/{chain.plan.name}") for key in _chain(chain))
         case "clusters":
             users = state.served.users.get(name, ()) if state.served else ()
-            identities = (*_backends(chains, name), *_authorizers(state, name), *users)
+            identities = (*_backends(chains, name), *_streams(state, name), *_authorizers(state, name), *users)
         case _:
             identities = ()
     return frozenset(identities)
@@ -87,6 +91,11 @@ def _backends(chains: Iterable[FilterChain], cluster: str) -> Iterator[Identity]
             if to.backend is not None and to.cluster == cluster:
                 yield to.backend.identity
                 yield from to.settings
+
+
+def _streams(state: CompileState, cluster: str) -> Iterator[Identity]:
+    for stream in (stream for streams in state.served.streams.values() for stream in streams) if state.served else ():
+        yield from (to.backend.identity for to in stream.backends if to.backend is not None and to.cluster == cluster)
 
 
 def _authorizers(state: CompileState, cluster: str) -> Iterator[Identity]:

@@ -148,7 +148,7 @@ class RoutePlanner:
             host
             for listener, attached in listeners
             for host in self._hosts(gateway, listener, attached)
-            if len(listeners) == 1 or _most_specific(host.name, (other for other, _ in listeners)) is listener
+            if len(listeners) == 1 or most_specific(host.name, (other for other, _ in listeners)) is listener
         )
         return RoutePlan(gateway, name, tuple(sorted(hosts, key=lambda host: host.name)))
 
@@ -192,7 +192,7 @@ class RoutePlanner:
         for ref in backend_refs(route):
             by_rule.setdefault(ref.rule, []).append(ref)
         for number, rule in enumerate(rules(route)):
-            backends = tuple(self._backend(gateway, listener, ref) for ref in by_rule.get(number, ()) if _weight(ref))
+            backends = tuple(self._backend(gateway, listener, ref) for ref in by_rule.get(number, ()) if weight_of(ref))
             copies = tuple(self._mirrors(gateway, listener, route, number))
             settings = self.settings.route(gateway, listener, route, number)
             for index, written in enumerate(list(list_of_maps(rule.get("matches"))) or [{}]):
@@ -273,13 +273,13 @@ class RoutePlanner:
             effect = "are not made" if isinstance(ref, mirrors.MirrorRef) else "are answered with 500"
             message = f"backend {ref.place} of {ref.route.reference} leads nowhere: requests to it {effect}"
             self._diagnostics.append(ref.route.diagnostic(NO_BACKEND, message, ref.path))
-            return RouteBackend(gateway, listener, _weight(ref))
+            return RouteBackend(gateway, listener, weight_of(ref))
         changes, unsupported = backend_ref_filters.backend_changes(ref.value.get("filters"))
         if unsupported:
             return self._closed_backend(gateway, listener, ref, unsupported, backend_ref_filters.HINT)
         settings = self.settings.backend(gateway, listener, ref.route, ref.rule, resource, ref.port)
         if settings.closed:
-            return RouteBackend(gateway, listener, _weight(ref), unsupported=settings.closed)
+            return RouteBackend(gateway, listener, weight_of(ref), unsupported=settings.closed)
         protocol = app_protocol.app_protocol(self._snapshot, resource, ref.port)
         by_protocol = list(app_protocol.protocol_changes(protocol, is_grpc(ref.route)))
         secured = backend_tls.policy_of(self._snapshot, resource, ref.port)
@@ -297,7 +297,7 @@ class RoutePlanner:
         return RouteBackend(
             gateway,
             listener,
-            _weight(ref),
+            weight_of(ref),
             resource,
             cluster.name,
             clusters.external_host(resource),
@@ -320,7 +320,7 @@ class RoutePlanner:
         problem = problem or f"{unsupported} is not supported"
         message = f"{problem}: requests to {ref.place} are answered with 500"
         self._diagnostics.append(ref.route.diagnostic(UNSUPPORTED, message, ref.path, hint=hint))
-        return RouteBackend(gateway, listener, _weight(ref), unsupported=unsupported)
+        return RouteBackend(gateway, listener, weight_of(ref), unsupported=unsupported)
 
     def _cluster(self, backend: Resource, port: int) -> Any | None:
         words = "requests to it are answered with 500"
@@ -395,7 +395,7 @@ def place(gateway: Resource, listener: Listener, backends: tuple[RouteBackend, .
     return out
 
 
-def _most_specific(host: str, listeners: Iterable[Listener]) -> Listener:
+def most_specific(host: str, listeners: Iterable[Listener]) -> Listener:
     """Return the listener with the most specific host name that matches a host; at least one matches."""
     matching = (
         listener
@@ -421,6 +421,6 @@ def _wider(host: str, hosts: Collection[str]) -> Iterator[str]:
             yield f"*{name}"
 
 
-def _weight(ref: BackendRef) -> int:
+def weight_of(ref: BackendRef) -> int:
     weight = ref.value.get("weight")
     return weight if type(weight) is int else 1

@@ -26,6 +26,7 @@ from tierwall.engines.envoy.config.names import (
     FACT_HEADERS,
     FACTS,
     MCP,
+    NOWHERE,
     OPEN,
     STRICT,
     STRICT_ARGUMENTS,
@@ -40,7 +41,6 @@ from tierwall.tool.model import backend_of
 
 # Some servers read the HTTP method or the path from these.
 OVERRIDE_HEADERS = ("x-http-method", "x-http-method-override", "x-method-override", "x-original-url", "x-rewrite-url")
-NOWHERE = "nowhere"
 # The checkpoint names of each destination.
 CheckpointNames = tuple[tuple[str, ...], ...]
 

@@ -15,7 +15,16 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tierwall.attach.place import BACKEND, GATEWAY, GATEWAY_API, LISTENER_SET, ROUTES, SERVICE, X_LISTENER_SET
+from tierwall.attach.place import (
+    BACKEND,
+    GATEWAY,
+    GATEWAY_API,
+    LISTENER_SET,
+    ROUTES,
+    SERVICE,
+    STREAM_ROUTES,
+    X_LISTENER_SET,
+)
 from tierwall.attach.target import ACCESS_POLICIES, GATEWAY_POLICIES
 from tierwall.core.diagnostics import Diagnostic, Diagnostics
 from tierwall.engines.envoy.config.fence import failure
@@ -33,6 +42,7 @@ _CONSEQUENCES: Mapping[KindKey, str] = {
     **dict.fromkeys(ACCESS_POLICIES, "every request to its targets is denied"),
     **dict.fromkeys(GATEWAY_POLICIES, "requests to its targets are answered with 500"),
     **dict.fromkeys(ROUTES, "its rules answer 500"),
+    **dict.fromkeys(STREAM_ROUTES, "its connections are closed"),
     **dict.fromkeys((SERVICE, BACKEND, *BACKENDS), "requests to it are answered with 500"),
     **dict.fromkeys((_SECRET, _CONFIG_MAP), "listeners that need it are not opened"),
     (GATEWAY_API, "ReferenceGrant"): "it permits nothing",

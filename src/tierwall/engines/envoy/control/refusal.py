@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from tierwall.attach.place import GATEWAY, LISTENER_SET, ROUTES, SERVICE, X_LISTENER_SET
+from tierwall.attach.place import GATEWAY, LISTENER_SET, ROUTES, SERVICE, STREAM_ROUTES, X_LISTENER_SET
 from tierwall.attach.target import ACCESS_POLICIES, GATEWAY_POLICIES
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
@@ -272,7 +272,7 @@ _CERTIFICATE, _LAST = 3, 6
 _RANKS = {
     **dict.fromkeys((*ACCESS_POLICIES, *GATEWAY_POLICIES), 0),
     **dict.fromkeys((*BACKENDS, SERVICE), 1),
-    **dict.fromkeys(ROUTES, 2),
+    **dict.fromkeys((*ROUTES, *STREAM_ROUTES), 2),
     **dict.fromkeys((LISTENER_SET, X_LISTENER_SET), 4),
     GATEWAY: 5,
 }

@@ -91,9 +91,13 @@ class Loop:
         lacking = judged.is_lacking()
         if lacking == FALSE:
             return decided(circuit, judged.is_sound, passes_once)
-        may_pass = [circuit.all_of((present, test.may_be_true)) for present, test in judged.elements]
-        must_pass = [circuit.all_of((present, -test.may_be_false)) for present, test in judged.elements]
-        may_be_one = circuit.all_of((at_least(may_pass, 1), -at_least(must_pass, 2)))
+        # As partial evaluation judges it: none passes yet and one may, or one passes and no other must.
+        left_open = [(circuit.all_of((present, test.is_missing)), test) for present, test in judged.elements]
+        may_pass = circuit.any_of(circuit.all_of((is_open, test.may_be_true)) for is_open, test in left_open)
+        may_fail = circuit.all_of(circuit.any_of((-is_open, test.may_be_false)) for is_open, test in left_open)
+        may_be_one = circuit.any_of(
+            (circuit.all_of((-at_least(judged.passes, 1), may_pass)), circuit.all_of((passes_once, may_fail)))
+        )
         left = Possible(FALSE, FALSE, may_be_one, TRUE, lacking).term(circuit)
         return merged(circuit, [decided(circuit, circuit.all_of((judged.is_sound, -lacking)), passes_once), left])
 

@@ -31,6 +31,12 @@ class BackendRef(NamedTuple):
         """The path of the reference in the route."""
         return ("spec", "rules", self.rule, "backendRefs", self.number)
 
+    @property
+    def weight(self) -> int:
+        """The share of requests that go here; no requests for 0."""
+        weight = self.value.get("weight")
+        return weight if type(weight) is int else 1
+
     def resolves(self, snapshot: Snapshot) -> bool:
         """Whether the reference is permitted and its object exists. Not for one that delegates."""
         return self.place.resource(snapshot) is not None and is_permitted(snapshot, self.route, self.place)

@@ -268,7 +268,7 @@ def _through(
         seen.add(route)
         so_far = (*before, str(route.reference))
         for ref in backend_refs(route):
-            if ref.value.get("weight") == 0:
+            if ref.weight == 0:
                 continue
             if ref.delegates:
                 if len(so_far) <= MAX_CHAIN:

@@ -24,10 +24,11 @@ from tierwall.attach.target import GATEWAY_POLICIES, attachments
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.reference import Reference
 from tierwall.engines.envoy.config import backend_tls, clusters
+from tierwall.engines.envoy.config.host_names import most_specific
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import NOWHERE, stream_cluster_name
 from tierwall.engines.envoy.config.options import EnvoyOptions
-from tierwall.engines.envoy.config.route_plan import NO_BACKEND, UNSUPPORTED, most_specific, unresolved, weight_of
+from tierwall.engines.envoy.config.route_plan import NO_BACKEND, UNSUPPORTED, unresolved
 from tierwall.resources.resource import Identity, Resource, nested_map
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import BACKENDS, model
@@ -113,7 +114,7 @@ class StreamPlanner:
         return tuple(chains[name] for name in sorted(chains))
 
     def _backends(self, gateway: Resource, listener: Listener, route: Resource) -> tuple[StreamBackend, ...]:
-        refs = [(ref, weight_of(ref)) for ref in backend_refs(route)]
+        refs = [(ref, ref.weight) for ref in backend_refs(route)]
         problem, hint = "", ""
         if len(rules(route)) > 1:
             problem, hint = "has several rules, and nothing tells its connections apart", "leave one rule"

@@ -5,7 +5,7 @@ A plan does not depend on policies, so it stays the same while policies change.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tierwall.attach.backend import BackendRef, backend_refs, is_permitted
-from tierwall.attach.listener import Listener, narrower_hostname
+from tierwall.attach.listener import Listener
 from tierwall.attach.place import BACKEND, SERVICE
 from tierwall.attach.route import RouteOnListener
 from tierwall.attach.section import rules
@@ -32,6 +32,7 @@ from tierwall.engines.envoy.config import (
 from tierwall.engines.envoy.config.agentgateway_backends import HINT, backend_target
 from tierwall.engines.envoy.config.fence import ObjectFence
 from tierwall.engines.envoy.config.grpc_routes import grpc_precedence, http_match, is_grpc
+from tierwall.engines.envoy.config.host_names import most_specific, wider_names
 from tierwall.engines.envoy.config.names import PLACE, backend_of_cluster
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.route_rules import apply_filters, plain_match, precedence, replace_path, route_match
@@ -170,7 +171,9 @@ class RoutePlanner:
         by_host = {host: [route for _, route in sorted(routes, key=itemgetter(0))] for host, routes in hosts.items()}
         # Envoy searches one virtual host only. So a host has its own routes first, then those for wider host names.
         for host in hosts:
-            yield PlannedHost(listener, host, tuple(route for name in _wider(host, hosts) for route in by_host[name]))
+            yield PlannedHost(
+                listener, host, tuple(route for name in wider_names(host, hosts) for route in by_host[name])
+            )
 
     def _planned(
         self, gateway: Resource, listener: Listener, route: Resource
@@ -192,7 +195,7 @@ class RoutePlanner:
         for ref in backend_refs(route):
             by_rule.setdefault(ref.rule, []).append(ref)
         for number, rule in enumerate(rules(route)):
-            backends = tuple(self._backend(gateway, listener, ref) for ref in by_rule.get(number, ()) if weight_of(ref))
+            backends = tuple(self._backend(gateway, listener, ref) for ref in by_rule.get(number, ()) if ref.weight)
             copies = tuple(self._mirrors(gateway, listener, route, number))
             settings = self.settings.route(gateway, listener, route, number)
             for index, written in enumerate(list(list_of_maps(rule.get("matches"))) or [{}]):
@@ -273,13 +276,13 @@ class RoutePlanner:
             effect = "are not made" if isinstance(ref, mirrors.MirrorRef) else "are answered with 500"
             message = f"backend {ref.place} of {ref.route.reference} leads nowhere: requests to it {effect}"
             self._diagnostics.append(ref.route.diagnostic(NO_BACKEND, message, ref.path))
-            return RouteBackend(gateway, listener, weight_of(ref))
+            return RouteBackend(gateway, listener, ref.weight)
         changes, unsupported = backend_ref_filters.backend_changes(ref.value.get("filters"))
         if unsupported:
             return self._closed_backend(gateway, listener, ref, unsupported, backend_ref_filters.HINT)
         settings = self.settings.backend(gateway, listener, ref.route, ref.rule, resource, ref.port)
         if settings.closed:
-            return RouteBackend(gateway, listener, weight_of(ref), unsupported=settings.closed)
+            return RouteBackend(gateway, listener, ref.weight, unsupported=settings.closed)
         protocol = app_protocol.app_protocol(self._snapshot, resource, ref.port)
         by_protocol = list(app_protocol.protocol_changes(protocol, is_grpc(ref.route)))
         secured = backend_tls.policy_of(self._snapshot, resource, ref.port)
@@ -297,7 +300,7 @@ class RoutePlanner:
         return RouteBackend(
             gateway,
             listener,
-            weight_of(ref),
+            ref.weight,
             resource,
             cluster.name,
             clusters.external_host(resource),
@@ -320,7 +323,7 @@ class RoutePlanner:
         problem = problem or f"{unsupported} is not supported"
         message = f"{problem}: requests to {ref.place} are answered with 500"
         self._diagnostics.append(ref.route.diagnostic(UNSUPPORTED, message, ref.path, hint=hint))
-        return RouteBackend(gateway, listener, weight_of(ref), unsupported=unsupported)
+        return RouteBackend(gateway, listener, ref.weight, unsupported=unsupported)
 
     def _cluster(self, backend: Resource, port: int) -> Any | None:
         words = "requests to it are answered with 500"
@@ -393,34 +396,3 @@ def place(gateway: Resource, listener: Listener, backends: tuple[RouteBackend, .
     backend = backend_of_cluster(backends[0].cluster or "") if len(backends) == 1 else None
     out.filter_metadata[PLACE].update(about if backend is None else {**about, "backend": backend})
     return out
-
-
-def most_specific(host: str, listeners: Iterable[Listener]) -> Listener:
-    """Return the listener with the most specific host name that matches a host; at least one matches."""
-    matching = (
-        listener
-        for listener in listeners
-        if not listener.hostname or narrower_hostname(listener.hostname, host) == host
-    )
-    return max(matching, key=_specificity)
-
-
-def _specificity(listener: Listener) -> tuple[bool, bool, int]:
-    name = listener.hostname
-    return bool(name), not name.startswith("*"), len(name)
-
-
-def _wider(host: str, hosts: Collection[str]) -> Iterator[str]:
-    """Yield a host name, then the wildcard names that match it, longest first."""
-    yield host
-    name = host.removeprefix("*")
-    while name:
-        _, dot, rest = name[1:].partition(".")
-        name = f".{rest}" if dot else ""
-        if f"*{name}" in hosts:
-            yield f"*{name}"
-
-
-def weight_of(ref: BackendRef) -> int:
-    weight = ref.value.get("weight")
-    return weight if type(weight) is int else 1

@@ -52,7 +52,7 @@ def nftables() -> None:
     from tierwall.engines.nftables.kernel.namespaces import NetworkNamespace
     from tierwall.engines.nftables.table.compile import compile_snapshot
     from tierwall.engines.nftables.table.options import TableOptions
-    from tierwall.serve import nftables as keeping
+    from tierwall.serve import kernel_follower as keeping
     from tierwall.serve.follower import LoadOutcome
 
     objects = list(cluster(PODS, NAMESPACES))

@@ -29,7 +29,8 @@ from tierwall.engines.nftables.table.options import TableOptions
 from tierwall.policytest.run import ask_engine
 from tierwall.resources.load import Loader
 from tierwall.serve.files import FileSource
-from tierwall.serve.nftables import KernelFollower, Nftables
+from tierwall.serve.kernel_follower import KernelFollower
+from tierwall.serve.nftables import Nftables
 
 __all__ = ["fresh_namespace", "nft_engine"]
 

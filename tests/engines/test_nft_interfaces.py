@@ -30,7 +30,7 @@ from tierwall.engines.nftables.table.options import TableOptions, UnknownPods
 from tierwall.render.engines import event_line
 from tierwall.resources.load import Loader
 from tierwall.serve.files import FileSource
-from tierwall.serve.nftables import KernelFollower
+from tierwall.serve.kernel_follower import KernelFollower
 from tierwall.values.addresses import Address, parse_address
 
 pytestmark = pytest.mark.engine

@@ -29,7 +29,7 @@ from tierwall.resources.load import Loader, load_objects
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.files import FileSource
 from tierwall.serve.follower import Load
-from tierwall.serve.nftables import KernelFollower
+from tierwall.serve.kernel_follower import KernelFollower
 
 __all__ = ["fresh_namespace"]
 
@@ -248,7 +248,7 @@ def test_what_the_kernel_refuses_is_closed_and_everybody_else_is_in_force(
         # The next load does not search again, and a change of pods follows the closed table.
         calls: list[int] = []
         patched = pytest.MonkeyPatch()
-        patched.setattr("tierwall.serve.nftables.refused_policies", lambda *_: calls.append(1))
+        patched.setattr("tierwall.serve.kernel_follower.refused_policies", lambda *_: calls.append(1))
         assert codes(following.load(*PODS, revoked, wrong, *others[1:])) == ["TW611"]
         following.load(*PODS, revoked, wrong, *others[1:], pod("bad/d", "10.0.0.4", app="b"))
         patched.undo()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -204,6 +204,18 @@ BACKENDS: dict[str, dict[str, Any]] = {
         },
     },
     "absent": {"auth": {"secretRef": {"name": "nowhere"}}},
+    "keyless": {
+        "auth": {
+            "secretRef": {"name": "keys"},
+            "credentials": [
+                {"secretRef": {"name": "keys", "key": "no"}, "location": {"header": {"name": "x-more"}}},
+                {"secretRef": {"name": "nowhere", "key": "no"}, "location": {"header": {"name": "authorization"}}},
+            ],
+        },
+    },
+    "elsewhere": {"auth": {"gcp": {}}},
+    "signed": {"auth": {"jwtSign": {"signingKeyRef": {"name": "k"}, "location": {"header": {"name": "x-token"}}}}},
+    "query": {"auth": {"key": "k", "location": {"queryParameter": {"name": "key"}}}},
 }
 
 
@@ -231,9 +243,26 @@ def test_headers_of_requests_to_a_backend_are_expressions(backends: SettingsLab)
 
 
 def test_a_backend_without_its_credentials_is_said(backends: SettingsLab) -> None:
-    assert "authorization" not in backends.send("/absent").seen
     said = [str(problem.message) for problem in backends.diagnostics]
-    assert any("`backend.auth` of AgentgatewayPolicy/shop/p-absent" in message for message in said)
+    absent = next(message for message in said if "`backend.auth` of AgentgatewayPolicy/shop/p-absent" in message)
+    assert absent.endswith("a header `Authorization` of the client is removed; requests pass without it")
+    assert any("the Secret has no key `no`; a header `x-more` of the client" in message for message in said)
+
+
+def test_the_client_does_not_stand_in_for_credentials_that_are_missing(backends: SettingsLab) -> None:
+    def seen(path: str) -> Mapping[str, str]:
+        return backends.send(path, authorization="own", x_more="own", x_token="own").seen
+
+    assert "authorization" not in seen("/absent")
+    assert "authorization" not in seen("/elsewhere")
+    assert seen("/signed")["authorization"] == "own"
+    assert "x-token" not in seen("/signed")
+    assert seen("/keyless")["authorization"] == "Bearer stored-key"
+    assert "x-more" not in seen("/keyless")
+
+
+def test_a_place_for_credentials_that_envoy_does_not_fill_is_closed(backends: SettingsLab) -> None:
+    assert backends.send("/query?key=own").status == 500
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,9 @@ def _not(words: str, *, restricts: bool = False) -> FieldRule:
 
 
 _NO_METADATA = "Envoy serves no metadata for MCP clients"
-_NO_CLOUD = "Tierwall has no credentials of a cloud"
-_NO_EXCHANGE = "Envoy does not exchange tokens here"
+_NO_CLOUD = "Tierwall has no credentials of a cloud; the client's own header is removed"
+_NO_EXCHANGE = "Envoy does not exchange tokens here; the client's own header is removed"
+_NO_PLACE = "Envoy puts credentials only into headers, and a client could put its own there"
 _NO_AI = "Envoy does not read the messages of language models"
 _ENFORCED = FieldRule(EnforcementState.ENFORCED)
 _NO_EXPRESSION = "Envoy does not evaluate expressions here"
@@ -142,7 +143,8 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
         "expressions may use `request.method`, `path`, `pathAndQuery`, `host`, `scheme`, `headers`, `jwt` and"
         " `basicAuth.username`, and what [Envoy evaluates](tool.md#expressions); `source.address` only in"
         " `cidr('10.0.0.0/8').containsIP(source.address)`, compared with an address, in a list, or by `startsWith`;"
-        " `request.host` is as the client wrote it, with its port",
+        " `request.host` is as the client wrote it, with its port; [headers of one name](#headers-of-one-name) are"
+        " joined",
         restricts=True,
     ),
     "traffic.jwtAuthentication": _ENFORCED._replace(restricts=True),
@@ -169,14 +171,21 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     "backend.http": _ENFORCED,
     "backend.http.requestTimeout": _not("use `traffic.timeouts`"),
     "backend.tunnel": _not("Envoy reaches backends without a tunnel", restricts=True),
-    "backend.auth": _limited("keys and Secrets, in headers; the client's own header of that name is replaced"),
+    "backend.auth": _limited(
+        "keys and Secrets, in headers; the client's own header of that name is replaced, and removed if the Secret is"
+        " missing"
+    ),
+    "backend.auth.location.queryParameter": _not(_NO_PLACE, restricts=True),
+    "backend.auth.location.cookie": _not(_NO_PLACE, restricts=True),
+    "backend.auth.credentials.location.queryParameter": _not(_NO_PLACE, restricts=True),
+    "backend.auth.credentials.location.cookie": _not(_NO_PLACE, restricts=True),
     "backend.auth.passthrough": _not("a token that Envoy checks does not go on to the backend"),
     "backend.auth.aws": _not(_NO_CLOUD),
     "backend.auth.azure": _not(_NO_CLOUD),
     "backend.auth.gcp": _not(_NO_CLOUD),
     "backend.auth.oauthTokenExchange": _not(_NO_EXCHANGE),
     "backend.auth.crossAppAccess": _not(_NO_EXCHANGE),
-    "backend.auth.jwtSign": _not("Envoy does not sign tokens"),
+    "backend.auth.jwtSign": _not("Envoy does not sign tokens; the client's own header is removed"),
     "backend.ai.prompt": _not(_NO_AI),
     "backend.ai.promptGuard": _not(_NO_AI, restricts=True),
     "backend.ai.defaults": _not(_NO_AI),

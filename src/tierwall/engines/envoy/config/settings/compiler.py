@@ -188,8 +188,7 @@ class SettingsCompiler:
                 return BACKEND_FIELDS[field.path](self, field, place.backend, place.section)
             return FIELDS[field.path](self, field, phase)
         except Unenforceable as error:
-            part = UnenforcedSetting(field.path, error.path, str(error), restricts(field.path))
-            problem = not_enforced(field.source, part, place if part.restricts else None)
+            problem = _not_enforced(field, error, place)
         except Exception as error:
             problem = failure(field.source.resource, _CLOSED, error)
         self._diagnostics[problem] = None
@@ -312,10 +311,17 @@ class SettingsCompiler:
         return upstream.tls(self._snapshot, field.source.resource, field.value)
 
     def _credentials(self, field: EffectiveField, phase: Phase) -> upstream.ClusterChange:
-        return credentials(self._snapshot, field.source.resource, field.value)
+        change, problems = credentials(self._snapshot, field.source.resource, field.value)
+        self._diagnostics.update(dict.fromkeys(_not_enforced(field, error) for error in problems))
+        return change
 
     def _cors(self, field: EffectiveField, phase: Phase) -> RouteChange:
         return traffic.cors(field.value, self._options)
+
+
+def _not_enforced(field: EffectiveField, error: Unenforceable, place: RequestPlace | None = None) -> Diagnostic:
+    part = UnenforcedSetting(field.path, error.path, str(error), restricts(field.path))
+    return not_enforced(field.source, part, place if part.restricts else None)
 
 
 CompileField = Callable[[SettingsCompiler, EffectiveField, Phase], RouteChange]

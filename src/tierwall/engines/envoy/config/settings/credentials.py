@@ -1,19 +1,19 @@
 """Credentials for backends (agentgateway, "Backend authentication"): keys that requests to a backend get.
 
 They are put into the request behind everything else, in the cluster of the backend, so that no other backend sees
-them. What the client sent in their place is dropped.
+them. What the client sent in their place is dropped, also if there is nothing to put there: a backend that expects
+the gateway's credential must not take the client's for it. agentgateway sends an empty one if a Secret is missing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from envoy.config.core.v3 import base_pb2
 from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
 
 from tierwall.attach.place import Place
-from tierwall.engines.envoy.config.header_changes import is_protected
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.engines.envoy.config.settings.upstream import ClusterChange, add_filter
 from tierwall.engines.envoy.config.tls import UnreadableObject, object_data
@@ -22,48 +22,78 @@ from tierwall.resources.snapshot import Snapshot
 
 _DEFAULT = {"header": {"name": "Authorization", "prefix": "Bearer "}}
 _KEY, _BEARER = "Authorization", "Bearer "
+# Kinds of credentials that Tierwall cannot get (docs/gateway.md#obeyed-by-run).
+_FROM_ELSEWHERE = ("aws", "azure", "gcp", "oauthTokenExchange", "crossAppAccess", "jwtSign")
 
 
-def credentials(snapshot: Snapshot, policy: Resource, value: Mapping[str, Any]) -> ClusterChange:
-    """Return the change of a cluster whose backend wants credentials."""
-    out = header_mutation_pb2.HeaderMutation()
-    for location, text, path in _credentials(snapshot, policy, value):
+class CredentialChange(NamedTuple):
+    """The change of a cluster whose backend wants credentials, and those that could not be had."""
+
+    change: ClusterChange
+    problems: tuple[Unenforceable, ...]
+
+
+def credentials(snapshot: Snapshot, policy: Resource, value: Mapping[str, Any]) -> CredentialChange:
+    """Put the credentials into requests; remove what the client sent where one could not be had."""
+    written = header_mutation_pb2.HeaderMutation()
+    removed = header_mutation_pb2.HeaderMutation()
+    problems: list[Unenforceable] = []
+    for kind in _FROM_ELSEWHERE:
+        header = nested_map(nested_map(value, kind, "location") or _location(value), "header")
+        if kind in value and header:
+            removed.mutations.request_mutations.add().remove = header["name"]
+    for location, credential in _credentials(snapshot, policy, value):
         header = nested_map(location, "header")
         if not header:
-            raise Unenforceable("Envoy puts credentials only into headers", *path)
-        if is_protected(header["name"]) or not text or not text.isprintable():
-            raise Unenforceable(f"Envoy cannot put this credential into header `{header['name']}`", *path)
-        step = out.mutations.request_mutations.add().append
+            # The table of settings closes the place (tierwall.gateway.model.enforcement).
+            continue
+        if isinstance(credential, Unenforceable):
+            removed.mutations.request_mutations.add().remove = header["name"]
+            words = f"{credential}; a header `{header['name']}` of the client is removed"
+            problems.append(Unenforceable(words, *credential.path))
+            continue
+        step = written.mutations.request_mutations.add().append
         step.append_action = base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
-        written = f"{header.get('prefix', '')}{text}".replace("%", "%%")
-        step.header.key, step.header.value = header["name"], written
-    return lambda cluster: add_filter(cluster, "tierwall.credentials", out)
+        text = f"{header.get('prefix', '')}{credential}".replace("%", "%%")
+        step.header.key, step.header.value = header["name"], text
+    # Two credentials may have one header: one that is missing does not remove the other.
+    removed.MergeFrom(written)
+    return CredentialChange(lambda cluster: add_filter(cluster, "tierwall.credentials", removed), tuple(problems))
+
+
+def _location(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    return nested_map(value, "location") or _DEFAULT
 
 
 def _credentials(
     snapshot: Snapshot, policy: Resource, value: Mapping[str, Any]
-) -> Iterator[tuple[Mapping[str, Any], str, tuple[str | int, ...]]]:
-    """Yield the place of each credential, its text, and the path of what sets it."""
-    location = nested_map(value, "location") or _DEFAULT
+) -> Iterator[tuple[Mapping[str, Any], str | Unenforceable]]:
+    """Yield the place of each credential, and its text or why it cannot be had."""
     if "key" in value:
-        yield location, str(value["key"]), ("key",)
+        yield _location(value), _sendable(str(value["key"]), ("key",))
     if "secretRef" in value:
-        yield location, _text(snapshot, policy, value["secretRef"], "secretRef"), ("secretRef",)
+        yield _location(value), _text(snapshot, policy, value["secretRef"], "secretRef")
     for number, credential in enumerate(list_of_maps(value.get("credentials"))):
         path = "credentials", number, "secretRef"
-        yield nested_map(credential, "location"), _text(snapshot, policy, credential["secretRef"], *path), path
+        yield nested_map(credential, "location"), _text(snapshot, policy, credential["secretRef"], *path)
 
 
-def _text(snapshot: Snapshot, policy: Resource, ref: Mapping[str, Any], *path: str | int) -> str:
+def _text(snapshot: Snapshot, policy: Resource, ref: Mapping[str, Any], *path: str | int) -> str | Unenforceable:
     """Return the text of a key of a Secret; of its `Authorization` without `Bearer`, which the location adds."""
     data = object_data(snapshot, policy, Place("", "Secret", policy.namespace, ref["name"]))
     if isinstance(data, UnreadableObject):
-        raise Unenforceable(data.message, *path)
+        return Unenforceable(data.message, *path)
     key = ref.get("key", _KEY)
     if key not in data:
-        raise Unenforceable(f"the Secret has no key `{key}`", *path)
+        return Unenforceable(f"the Secret has no key `{key}`", *path)
     text = data[key].decode(errors="replace").strip()
-    return text.removeprefix(_BEARER).strip() if "key" not in ref else text
+    return _sendable(text.removeprefix(_BEARER).strip() if "key" not in ref else text, path)
+
+
+def _sendable(text: str, path: tuple[str | int, ...]) -> str | Unenforceable:
+    if text and text.isprintable():
+        return text
+    return Unenforceable("Envoy cannot put this credential into a header", *path)
 
 
 def secrets_of_credentials(policy: Resource) -> Iterator[Identity]:

@@ -266,11 +266,8 @@ def _api_keys(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
 def _credentials(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
     for number, holder in enumerate((value, *list_of_maps(value.get("credentials")))):
         path = ("credentials", number - 1, "location") if number else ("location",)
-        location = nested_map(holder, "location")
-        header = nested_map(location, "header")
-        if location and not header:
-            yield Unenforceable("Envoy puts credentials only into headers", *path)
-        elif header and is_protected(header["name"]):
+        header = nested_map(holder, "location", "header")
+        if header and is_protected(header["name"]):
             yield Unenforceable(f"a change of header `{header['name']}` is not supported", *path)
 
 

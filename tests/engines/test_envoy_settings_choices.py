@@ -157,3 +157,29 @@ def test_lists_that_compete_are_closed() -> None:
     wide = policy("wide", "Gateway/edge", traffic={"directResponse": first}, inheritance="Override")
     with settings_lab([*objects, wide, policies[1]]) as running:
         assert running.send("/").status == 500
+
+
+def test_conditions_that_are_constants_or_about_the_client_open_nothing() -> None:
+    wanted = {
+        "true": (418, 418),
+        "false": (404, 200),
+        "cidr('127.0.0.0/8').containsIP(source.address)": (500, 500),
+        "request.method == 'POST' || source.address == '127.0.0.1'": (500, 500),
+    }
+    objects = [gateway(), service("one")]
+    for number, condition in enumerate(wanted):
+        for name in ("over", "alone"):
+            way = {"name": "a", "matches": [{"path": {"value": f"/{number}/{name}"}}], "backendRefs": to("one")}
+            objects.append(route(f"{name}{number}", [way]))
+            above = {"directResponse": listed((condition, {"status": 418}))}
+            objects.append(policy(f"above-{name}{number}", f"HTTPRoute/{name}{number}", section="a", traffic=above))
+        below = {"directResponse": {"status": 404}}
+        objects.append(policy(f"below{number}", f"HTTPRoute/over{number}", traffic=below))
+    with settings_lab(objects) as lab:
+        got = {
+            condition: tuple(lab.send(f"/{number}/{name}").status for name in ("over", "alone"))
+            for number, condition in enumerate(wanted)
+        }
+        said = [str(problem.message) for problem in lab.diagnostics]
+    assert got == wanted
+    assert any("Envoy does not know `source.address` where it chooses an entry" in message for message in said)

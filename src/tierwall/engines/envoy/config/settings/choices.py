@@ -16,8 +16,9 @@ from envoy.extensions.filters.http.composite.v3 import composite_pb2
 from envoy.extensions.filters.http.lua.v3 import lua_pb2
 from xds.type.matcher.v3 import matcher_pb2
 
+from tierwall.cel.syntax import ast
 from tierwall.engines.envoy.config.matchers import OnMatch, extension_config, first_of, matcher, packed
-from tierwall.engines.envoy.config.settings.conditions import setting_condition
+from tierwall.engines.envoy.config.settings.conditions import entry_condition
 from tierwall.engines.envoy.config.settings.expressions import constant, is_valid
 from tierwall.engines.envoy.config.settings.filters import skipped
 from tierwall.engines.envoy.config.settings.predicates import condition_predicate
@@ -25,6 +26,7 @@ from tierwall.engines.envoy.config.settings.traffic import RouteChange, turned_o
 from tierwall.gateway.decide import Candidate
 from tierwall.resources.resource import list_of_maps
 
+_NEVER = ast.Literal(False)
 # Makes the filter that an entry is.
 MakeFilter = Callable[[Candidate, Mapping[str, Any]], Any]
 
@@ -49,8 +51,12 @@ def _entries(candidate: Candidate, make: MakeFilter, otherwise: OnMatch) -> OnMa
         if condition is None:
             otherwise = run
             break
-        if is_valid(condition):
-            choices.append((condition_predicate(setting_condition(condition)), run))
+        tree = entry_condition(condition) if is_valid(condition) else _NEVER
+        if not isinstance(tree, ast.Literal):
+            choices.append((condition_predicate(tree), run))
+        elif tree.value is True:
+            otherwise = run
+            break
     return first_of(choices, otherwise) or otherwise
 
 

@@ -61,6 +61,14 @@ def network_condition(text: str, *path: str | int) -> Condition:
     return _raised(_tried(text, _of_connection), path)
 
 
+def entry_condition(text: str, *path: str | int) -> Condition:
+    """Return the condition of an entry of a conditional list; what chooses there does not know the connection."""
+    condition = setting_condition(text, *path)
+    if isinstance(condition, AddressCondition | ConditionList):
+        raise Unenforceable("Envoy does not know `source.address` where it chooses an entry", *path)
+    return condition
+
+
 def _raised(condition: Condition | str, path: tuple[str | int, ...]) -> Condition:
     if isinstance(condition, str):
         raise Unenforceable(condition, *path)

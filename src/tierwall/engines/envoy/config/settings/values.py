@@ -16,7 +16,12 @@ from tierwall.attach.backend import referenced_place
 from tierwall.attach.place import SERVICE
 from tierwall.cel.syntax import ast
 from tierwall.engines.envoy.config.header_changes import header_problems, is_protected
-from tierwall.engines.envoy.config.settings.conditions import item_condition, network_condition, setting_condition
+from tierwall.engines.envoy.config.settings.conditions import (
+    entry_condition,
+    item_condition,
+    network_condition,
+    setting_condition,
+)
 from tierwall.engines.envoy.config.settings.expressions import (
     ItemKind,
     constant,
@@ -62,7 +67,7 @@ def entry_problems(field: str, entry: Mapping[str, Any]) -> Iterator[Unenforceab
     """Yield what Envoy cannot enforce of an entry of a conditional list, besides its value."""
     condition = entry.get("condition")
     if condition is not None and is_valid(condition):
-        yield from _tried(setting_condition, condition, "condition")
+        yield from _tried(entry_condition, condition, "condition")
     if field == "traffic.extAuth" and "contextExtensions" in nested_map(entry, "policy", "grpc"):
         words = "Envoy does not send `contextExtensions` of a conditional list"
         yield Unenforceable(words, "policy", "grpc", "contextExtensions")

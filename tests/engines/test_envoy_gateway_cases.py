@@ -164,6 +164,68 @@ def test_the_conformance_cases_hold_in_envoy() -> None:
     assert sum(case.ok is True for case in got) > 35
 
 
+def listed(*entries: tuple[str, Object]) -> Object:
+    return {"conditional": [{"condition": condition, "policy": value} for condition, value in entries]}
+
+
+def test_the_entry_of_a_list_is_observed_with_the_request_of_the_case() -> None:
+    post, get, header = {"status": 418}, {"status": 410}, {"status": 402}
+    answers = listed(
+        ("request.method == 'POST' && request.path == '/x'", post), ("request.headers['x-a'] == '1'", header)
+    )
+    objects = [
+        *PLAIN,
+        policy("below", "Gateway/edge", traffic={"directResponse": get}),
+        policy("list", "HTTPRoute/web", traffic={"directResponse": answers}),
+    ]
+    posted = {"request.method": "POST", "request.path": "/x", "request.headers": {"x-a": "1"}}
+    other = {**posted, "request.path": "/y"}
+    neither = {**other, "request.headers": {"x-a": "2"}}
+
+    def wants(value: Object, name: str) -> Object:
+        answered = {"value": value, "from": f"AgentgatewayPolicy/shop/{name}"}
+        return {"effective": {"traffic.directResponse": answered}}
+
+    cases: list[tuple[Object, Object]] = [
+        ({**PLACE, "request": posted}, wants(post, "list")),
+        ({**PLACE, "request": other}, wants(header, "list")),
+        ({**PLACE, "request": neither}, wants(get, "below")),
+        ({**PLACE, "request": neither, "profile": "agentgateway"}, {"effective": {"traffic.directResponse": None}}),
+        ({**PLACE, "request": other}, wants(post, "list")),
+        ({**PLACE, "request": {"request.method": "POST"}}, wants(get, "below")),
+        ({**PLACE, "request": {**posted, "request.host": "a"}}, wants(post, "list")),
+        ({**PLACE, "request": {**posted, "request.path": "no path"}}, wants(header, "list")),
+    ]
+    got = results(objects, cases)
+    assert [case.ok for case in got] == [True, True, True, True, False, None, None, None]
+    assert [case.skipped.removeprefix("not testable here: traffic.directResponse: ") for case in got[5:]] == [
+        "the question does not give request.path, which a condition asks for",
+        "a test does not choose `request.host` of its requests",
+        "`request.path` is not what a client can send",
+    ]
+
+
+def test_a_field_that_a_test_does_not_observe_says_why() -> None:
+    rule = {"policy": {"matchExpressions": ["source.address == '127.0.0.1'"]}}
+    changes = listed(("request.method == 'GET'", {"request": {"set": [{"name": "x-a", "value": "'1'"}]}}))
+    objects = [
+        *PLAIN,
+        policy("f", "Gateway/edge", frontend={"networkAuthorization": rule, "accessLog": {"filter": "true"}}),
+        policy("b", "HTTPRoute/web", backend={"mcp": {"authorization": rule}}, traffic={"transformation": changes}),
+    ]
+    fields = {
+        "frontend.networkAuthorization": "a test sends all requests from one address",
+        "frontend.accessLog": "a test has no collector of records",
+        "backend.mcp.authorization": "a test sends no MCP messages",
+        "traffic.transformation": "no request shows it",
+    }
+    asked = {**PLACE, "request": {"request.method": "GET"}}
+    got = results(objects, [(asked, {"effective": {path: {}}}) for path in fields])
+    assert [(case.ok, case.skipped) for case in got] == [
+        (None, f"not testable here: {path}: {why}") for path, why in fields.items()
+    ]
+
+
 # Settings that one request or two tell apart.
 CHOICES: dict[str, tuple[Any, ...]] = {
     "traffic.timeouts": ({"request": "40s"}, {"request": "50s"}, {"request": "120ms"}),

@@ -62,6 +62,11 @@ class RequestFacts:
         # Two threads may both evaluate a condition; they get the same result.
         self._results: dict[str, bool] = {}
 
+    @property
+    def variables(self) -> Mapping[str, Any]:
+        """The variables that expressions see."""
+        return self._variables
+
     def condition_holds(self, condition: str) -> bool | None:
         """Whether a condition is true. It is not if it cannot be parsed or evaluated, or is not a boolean.
 

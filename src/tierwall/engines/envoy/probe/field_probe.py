@@ -26,16 +26,18 @@ from tierwall.engines.envoy.config.settings.places import place_of
 from tierwall.engines.envoy.config.settings.shared import SharedFilters
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.engines.envoy.probe import credentials, observations
+from tierwall.engines.envoy.probe.given_request import GivenRequest
 from tierwall.engines.envoy.probe.observations import Explains, ProbeClient, Unobservable
 from tierwall.engines.envoy.probe.recorder import RecordingBackend
 from tierwall.engines.envoy.probe.staging import RECORDER, StagedRule, StagedSnapshot
-from tierwall.gateway.decide import MergedField, merger
+from tierwall.gateway.decide import MergedField, Merger, merger
 from tierwall.gateway.detail import Setting
-from tierwall.gateway.model.conditional import ANY_REQUEST
-from tierwall.gateway.model.enforcement import CONDITIONAL, unenforced
+from tierwall.gateway.model.conditional import ANY_REQUEST, RequestFacts
+from tierwall.gateway.model.enforcement import unenforced
 from tierwall.gateway.model.fields import Phase, PolicyField, Profile, fields_written_by
 from tierwall.gateway.model.places import RequestPlace
 from tierwall.gateway.sentence import native_settings
+from tierwall.gateway.unenforced import unenforced_in_force
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
@@ -44,6 +46,8 @@ CASE = "tierwall-case"
 MAX_PROGRAM_SIZE = 10_000
 _ANY_PORT = SocketAddress("127.0.0.1", 0)
 _LIMIT = "traffic.rateLimit.local"
+# The fields of which requests show the entry of a conditional list that Envoy chooses.
+_CHOSEN = frozenset(("traffic.directResponse",))
 
 _Observe = Callable[[ProbeClient, Sequence[Any]], Explains]
 # The settings that need nothing but requests.
@@ -144,18 +148,28 @@ class FieldProbe:
         return out
 
     def observe(
-        self, case: int, expected: Setting | None, client: ProbeClient, services: Mapping[str, RecordingBackend]
+        self,
+        case: int,
+        expected: Setting | None,
+        client: ProbeClient,
+        services: Mapping[str, RecordingBackend],
+        facts: RequestFacts,
     ) -> ObservedSetting:
-        """Send requests to the place of a case; `expected` is the model's setting."""
+        """Send requests to the place of a case; `expected` is the model's setting for a request with these facts."""
         path = self._field.path
         try:
-            merged = self._merged(case, expected)
+            merged, is_list = self._merged(case, expected, facts)
+            if is_list:
+                return self._chosen(expected, GivenRequest(client, facts.variables))
             return self._explained(merged, expected, client, services)
         except (Unobservable, Unenforceable) as error:
             return ObservedSetting(path, unasked=str(error))
 
-    def _merged(self, case: int, expected: Setting | None) -> MergedField | None:
-        """Return the merge of the field at the place; Unobservable if requests cannot show it."""
+    def _merged(self, case: int, expected: Setting | None, facts: RequestFacts) -> tuple[MergedField | None, bool]:
+        """Return the merge of the field at the place, and whether lists have a part in it.
+
+        Unobservable if requests cannot show it.
+        """
         rule, planned = self._rules[case], self._planned.get(case)
         if planned is None:
             raise Unobservable("Envoy has no route for the place")
@@ -169,15 +183,49 @@ class FieldProbe:
         place = place_of(rule.gateway, rule.listener, planned.route, planned.rule)
         merging = merger(self._stage.snapshot, self._profile, self._phase, ANY_REQUEST)
         merged = merging.merge_at(place).get(self._field.path)
-        in_force = merged.in_force if merged is not None else ()
-        if any(candidate.written.entries is not None for candidate in in_force):
-            raise Unobservable(CONDITIONAL)
+        is_list = merged is not None and any(each.written.entries is not None for each in merged.in_force)
+        if merged is not None and is_list:
+            self._check_choice(merged, facts)
+            merged = (
+                Merger(self._stage.snapshot, self._profile, self._phase, facts).merge_at(place).get(self._field.path)
+            )
+        in_force = [each for each in merged.in_force if each.has_value] if merged is not None else []
         for part in (part for candidate in in_force for part in unenforced(self._field.path, candidate.value)):
             raise Unobservable(part.words)
         sources = tuple(candidate.source for candidate in in_force)
         if sources != (expected.sources if expected is not None else ()):
             raise Unobservable("a request there meets levels that the question does not name")
-        return merged
+        return merged, is_list
+
+    def _check_choice(self, merged: MergedField, facts: RequestFacts) -> None:
+        """Unobservable if Envoy does not choose among the entries in force, or the facts do not say which it is."""
+        for _, part in unenforced_in_force(merged):
+            raise Unobservable(part.words)
+        if self._field.path not in _CHOSEN:
+            raise Unobservable(f"a test does not tell the entries of a list of `{self._field.path}` apart")
+        for entry in (entry for candidate in merged.in_force for entry in candidate.written.entries or ()):
+            missing = facts.missing_from(entry["condition"]) if "condition" in entry else ()
+            if missing:
+                raise Unobservable(f"the question does not give {', '.join(missing)}, which a condition asks for")
+
+    def _chosen(self, expected: Setting | None, client: ProbeClient) -> ObservedSetting:
+        """Send the request of the question, and see which entry of which policy answers."""
+        path = self._field.path
+        offered: list[tuple[Reference, Any]] = []
+        for policy in policies_of(self._stage.snapshot):
+            for written in fields_written_by(policy, self._field.section, self._phase):
+                entries = written.entries
+                every = [written.value] if entries is None else [entry.get("policy") for entry in entries]
+                offered += [(policy.reference, value) for value in every if not any(unenforced(path, value))]
+        explains = _PLAIN[path](client, [value for _, value in offered])
+        if explains(expected.value if expected is not None else None):
+            return ObservedSetting(path, expected)
+        for reference, value in offered:
+            if explains(value):
+                return ObservedSetting(path, Setting(value, (reference,)))
+        if explains(None):
+            return ObservedSetting(path)
+        return ObservedSetting(path, error=f"{path}: Envoy does what no policy sets")
 
     def _explained(
         self,

@@ -32,6 +32,7 @@ from tierwall.engines.envoy.probe.observations import ObservedAnswer, Unobservab
 from tierwall.engines.envoy.probe.recorder import RecordingBackend
 from tierwall.engines.envoy.probe.standalone import StandaloneEnvoy
 from tierwall.engines.probe import EngineProbe
+from tierwall.gateway.model.conditional import RequestFacts
 from tierwall.gateway.model.fields import FIELDS, PHASES, Phase, Profile, fields_written_by
 from tierwall.gateway.model.places import RequestPlace
 from tierwall.gateway.question import GatewayQuestion, ask, place_asked_about
@@ -40,6 +41,14 @@ from tierwall.resources.snapshot import Snapshot
 _PATIENCE_S = 20
 _HOST = "tierwall.test"
 _UNSEEN = "no request shows it"
+# Why a test does not observe a field that Envoy enforces, where more than that can be said.
+_WHY_UNSEEN: Mapping[str, str] = {
+    "frontend.networkAuthorization": "a test sends all requests from one address",
+    "frontend.accessLog": "a test has no collector of records",
+    "frontend.tracing": "a test has no collector of spans",
+    "backend.mcp.authentication": "a test sends no MCP messages",
+    "backend.mcp.authorization": "a test sends no MCP messages",
+}
 _NOT_CONFLICTS = "Envoy shows which settings are in force, not which policies conflict"
 
 
@@ -85,10 +94,11 @@ class GatewayProbe(EngineProbe[GatewayCase]):
                 ports = stack.enter_context(StandaloneEnvoy(resources, MAX_PROGRAM_SIZE)).ports()
             for number, (case, stages) in enumerate(zip(cases, staged, strict=True)):
                 effective = case.answer.detail.effective
+                facts = RequestFacts(case.question.request)
                 observed = []
                 for path, stage in zip(self._fields(case), stages, strict=True):
                     client = PlaceClient(ports.get(stage.port(number), 0), number, recorder)
-                    observed.append(stage.observe(number, effective.get(path), client, services))
+                    observed.append(stage.observe(number, effective.get(path), client, services, facts))
                 yield _reply(case.answer, observed)
 
     def _stage(self, number: int, case: GatewayCase, path: str) -> FieldProbe:
@@ -171,7 +181,9 @@ def _reply(answer: Answer, observed: Sequence[ObservedSetting]) -> EngineReply:
     errors = [item.error for item in observed if item.error]
     if errors:
         return EngineReply(error="; ".join(errors))
-    unasked = {path: _UNSEEN for path in FIELDS if path not in by_field and path in detail.effective}
+    unasked = {
+        path: _WHY_UNSEEN.get(path, _UNSEEN) for path in FIELDS if path not in by_field and path in detail.effective
+    }
     unasked |= {item.field: item.unasked for item in observed if item.unasked}
     seen = {item.field: item.setting for item in observed if not item.unasked}
     effective = {path: setting for path, setting in detail.effective.items() if path not in seen}

@@ -16,7 +16,8 @@ from msgspec import Struct
 from tierwall.analyze.attached_change import KINDS as ATTACHED_KINDS
 from tierwall.analyze.attached_change import AttachedIndex, attached_findings
 from tierwall.analyze.network_cells import TooManyCells
-from tierwall.analyze.network_change import NetworkChangeCheck, NetworkIndex, opened_by_change
+from tierwall.analyze.network_change import NetworkChangeCheck, opened_by_change
+from tierwall.analyze.network_index import NetworkIndex
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.network.model.policies import KINDS as NETWORK_KINDS
 from tierwall.resources.resource import Resource

@@ -17,16 +17,15 @@ from msgspec.structs import replace
 
 from tierwall.analyze.network import MAX_STAND_INS, RuleWalk
 from tierwall.analyze.network_crowd import CROWD, CrowdIndex, CrowdPart
+from tierwall.analyze.network_index import DEFINITION, NetworkIndex, kind_of_change, with_model
 from tierwall.analyze.network_opened import opened_to_outside
 from tierwall.analyze.network_selection import SelectionCheck
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.core.labels import Selector
 from tierwall.core.reference import Reference
 from tierwall.core.words import join_names
-from tierwall.network.model.endpoints import NAMESPACE_NAME, Endpoint, namespace_labels
-from tierwall.network.model.model import NetworkModel, network_model
+from tierwall.network.model.endpoints import Endpoint
+from tierwall.network.model.model import network_model
 from tierwall.network.model.policies import (
-    KINDS,
     NETWORK_POLICY,
     fail_closed_warnings,
     in_order,
@@ -37,7 +36,6 @@ from tierwall.network.model.rules import TIERS, AddressPeer, NetworkRule, Peer, 
 from tierwall.network.reach.exposure import HypotheticalSnapshot, with_stand_ins
 from tierwall.network.reach.pod_index import PodIndex
 from tierwall.network.reach.spaces import union
-from tierwall.resources.once import provide
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import is_understood
@@ -53,94 +51,6 @@ FIRST, BATCH = 8, 16
 MAX_PARTS = 500
 # So many pods of different sorts are looked at to see whether a change opens them.
 MAX_OPENED = 20
-# With more namespaces than this, only those that matter are put into the small snapshot.
-MAX_NAMESPACES = 200
-_DEFINITION = "apiextensions.k8s.io", "CustomResourceDefinition"
-
-
-class NetworkIndex:
-    """The pods and policies of a followed cluster, kept up to date from one snapshot to the next."""
-
-    def __init__(self) -> None:
-        self.pods = PodIndex()
-        self.snapshot = Snapshot({})
-        # Cluster-scoped policies, and NetworkPolicies by namespace.
-        self.admin: dict[Reference, TieredPolicy] = {}
-        self.local: dict[str, dict[Reference, TieredPolicy]] = {}
-
-    def update(self, snapshot: Snapshot) -> None:
-        """Take over what has changed."""
-        changes = list(snapshot.changes(self.snapshot))
-        if any(_kind(old, new) == _DEFINITION for old, new in changes):
-            # Definitions say how policies are read.
-            self.admin.clear()
-            self.local.clear()
-            changes = [(None, policy) for kind in KINDS for policy in snapshot.of_kind(*kind)]
-        for old, new in changes:
-            if _kind(old, new) not in KINDS:
-                continue
-            for gone in filter(None, (old, new)):
-                self._bucket(gone).pop(gone.reference, None)
-            if new is not None and not is_shadow(new):
-                self._bucket(new)[new.reference] = read_policy(snapshot, new)
-        self.pods.update(snapshot)
-        self.snapshot = snapshot
-
-    def _bucket(self, policy: Resource) -> dict[Reference, TieredPolicy]:
-        return self.local.setdefault(policy.namespace, {}) if policy.namespace else self.admin
-
-    def selecting(self, namespaces: Collection[str], but: Reference, is_new: bool = False) -> list[TieredPolicy]:
-        """Return all policies but one that may select pods of these namespaces, or (`is_new`) of new ones."""
-        # A namespace without objects has the label with its name.
-        unknown = [namespace_labels(name, None) for name in namespaces if name not in self.pods.namespaces]
-        admin = (
-            other
-            for other in self.admin.values()
-            if not self.pods.names(other.namespaces).isdisjoint(namespaces)
-            or any(map(other.namespaces.matches, unknown))
-            or (is_new and self.may_select_new(other.namespaces))
-        )
-        local = (policy for namespace in namespaces for policy in self.local.get(namespace, {}).values())
-        return [policy for policy in (*admin, *local) if policy.reference != but]
-
-    def may_select_new(self, selector: Selector) -> bool:
-        """Whether a selector may select a namespace that does not exist."""
-        named = [wanted for wanted in selector.requirements if wanted.key == NAMESPACE_NAME and wanted.operator == "In"]
-        return all(not self.pods.namespaces.keys() >= set(wanted.values) for wanted in named)
-
-    def small(
-        self,
-        policies: Sequence[TieredPolicy],
-        namespaces: Collection[str],
-        compared: Sequence[TieredPolicy] = (),
-        apart: bool = False,
-        wanted: Collection[tuple[str, str]] = (),
-    ) -> Snapshot:
-        """Return a snapshot of some policies, and of the pods that these and the `compared` ones tell apart.
-
-        The policies may be asked about pods of these namespaces; `apart` as for `PodIndex.examples`. The pods that are
-        `wanted` are among them.
-        """
-        pods = self.pods.examples((*policies, *compared), namespaces, apart)
-        known = self.pods.namespaces
-        homes = known if len(known) <= MAX_NAMESPACES else {*namespaces, *(pod.namespace for pod in pods)}
-        small = Snapshot.of(
-            [
-                *self.snapshot.of_kind(*_DEFINITION),
-                *filter(None, (self.snapshot.get("", "Namespace", "", name) for name in sorted(homes))),
-                *self.snapshot.of_kind("", "Node"),
-                *pods,
-                *filter(None, (self.snapshot.get("", "Pod", *name) for name in wanted)),
-                *(policy.resource for policy in policies),
-            ]
-        )
-        return _with_model(small, policies)
-
-
-def _with_model(snapshot: Snapshot, policies: Iterable[TieredPolicy]) -> Snapshot:
-    """Return a snapshot of these policies, among others, with its model: they need not be read again."""
-    provide(NetworkModel(snapshot, policies=policies), network_model, snapshot)
-    return snapshot
 
 
 def opened_by_change(
@@ -151,7 +61,7 @@ def opened_by_change(
     Only NetworkPolicies of these pods matter: rules of administrators' policies cannot match connections from outside.
     """
     changed = new or old
-    if changed is None or _kind(old, new) != NETWORK_POLICY:
+    if changed is None or kind_of_change(old, new) != NETWORK_POLICY:
         return
     versions = [
         [read_policy(index.snapshot, version)] if version is not None and not is_shadow(version) else []
@@ -171,14 +81,14 @@ def opened_by_change(
     others = [other for other in others if index.pods.selected(other.namespaces, other.pods) & candidates]
     pods = index.pods.examples((*others, *before, *after), (), among=candidates)
     fixed = [
-        *index.snapshot.of_kind(*_DEFINITION),
+        *index.snapshot.of_kind(*DEFINITION),
         *filter(None, (index.snapshot.get("", "Namespace", "", changed.namespace),)),
         *pods[:MAX_OPENED],
     ]
 
     def side(version: list[TieredPolicy]) -> Snapshot:
         policies = [*others, *version]
-        return _with_model(Snapshot.of([*fixed, *(policy.resource for policy in policies)]), policies)
+        return with_model(Snapshot.of([*fixed, *(policy.resource for policy in policies)]), policies)
 
     yield from opened_to_outside(side(before), side(after), changed, until, len(pods) > MAX_OPENED)
 
@@ -280,7 +190,7 @@ class NetworkChangeCheck:
     def _selection(self) -> Iterator[Diagnostic]:
         small = self._index.small([self._policy], (), apart=True)
         every = (namespace for namespace in self._index.snapshot.of_kind("", "Namespace"))
-        model = network_model(_with_model(small.with_changes(put=every), [self._policy]))
+        model = network_model(with_model(small.with_changes(put=every), [self._policy]))
         declared = [namespace.name for namespace in self._index.snapshot.of_kind("", "Namespace")]
         yield from SelectionCheck(model, model.policies, declared).findings()
 
@@ -324,7 +234,7 @@ class NetworkChangeCheck:
         small = self._index.small(policies, namespaces)
         leading = network_model(small).tied_policies
         hypothetical = with_stand_ins(small, True, MAX_STAND_INS, first=namespaces, leading=leading)
-        _with_model(hypothetical.snapshot, policies)
+        with_model(hypothetical.snapshot, policies)
         known = self._index.pods.namespaces
 
         def is_wanted(subject: Endpoint) -> bool:
@@ -406,7 +316,7 @@ class NetworkChangeCheck:
         above = [other for other in above if other.tier is not TierName.NAMESPACE or not is_new]
         above.sort(key=lambda other: -len(index.pods.names(other.namespaces)))
         policies = policy, *above[:MAX_EARLIER_POLICIES]
-        small = _with_model(Snapshot.of([other.resource for other in policies]), policies)
+        small = with_model(Snapshot.of([other.resource for other in policies]), policies)
         yield from RuleWalk(HypotheticalSnapshot(small, {}), self._reference).shadowed()
 
     def _others(self, policies: Iterable[TieredPolicy]) -> list[TieredPolicy]:
@@ -415,12 +325,6 @@ class NetworkChangeCheck:
 
 def _is_among(pods: Collection[tuple[str, str]], subject: Endpoint) -> bool:
     return (subject.namespace, subject.name) in pods
-
-
-def _kind(old: Resource | None, new: Resource | None) -> tuple[str, str]:
-    either = new or old
-    assert either is not None
-    return either.group, either.kind
 
 
 def _may_settle(other: TieredPolicy, policy: TieredPolicy) -> bool:

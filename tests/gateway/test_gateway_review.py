@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.randomness import examples
 from tests.reference import gateway as reference
 from tests.worlds.gateway_clusters import cluster, question
+from tests.worlds.gateway_settings import gateway, policy
 from tierwall.cli.main import root
 from tierwall.gateway.question import GatewayQuestion, ask
 from tierwall.render import field_stack, settings_review
@@ -51,6 +52,24 @@ def test_a_stack_has_every_level_once_and_every_loser(profile: str, seed: int) -
         assert all(entry["counts"] == (entry["reason"] in ("SetsField", "JoinsUnion")) for entry in entries)
         places = reference.levels(objects, asked, field.partition(".")[0], profile)
         assert {level for level, *_ in places} <= {entry["level"] for entry in item["levels"]}
+
+
+@pytest.mark.parametrize("profile", ["docs", "agentgateway"])
+def test_a_heading_says_what_the_question_leaves_open(profile: str) -> None:
+    answers = [{"condition": "request.method == 'GET'", "policy": {"status": 404}}]
+    objects = [
+        gateway(),
+        policy("p", "Gateway/edge", traffic={"directResponse": {"conditional": answers}}),
+    ]
+
+    def heading(**facts: object) -> str:
+        asked = GatewayQuestion.from_dict({"gateway": "shop/edge", "profile": profile, **facts})
+        answer = ask(Snapshot.of(load_objects(objects)), asked)
+        return next(iter(field_stack.text(FieldStacks("traffic.directResponse", [answer]), View())))
+
+    assert heading().startswith("traffic.directResponse depends on the request at ")
+    assert heading(request={"request.method": "GET"}).startswith('traffic.directResponse = {"status":404} at ')
+    assert heading(request={"request.method": "PUT"}).startswith("traffic.directResponse is not set at ")
 
 
 def test_losers_are_struck_out() -> None:

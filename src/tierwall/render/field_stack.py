@@ -16,6 +16,7 @@ from tierwall.core.verdict import StepVerdict
 from tierwall.gateway.detail import FieldDetail, GatewayDetail
 from tierwall.gateway.model.fields import FIELDS
 from tierwall.gateway.provenance import SettingsOrigin
+from tierwall.gateway.sentence import DEPENDS
 from tierwall.render.connections import in_cell
 from tierwall.render.formats import View
 from tierwall.render.json import items_document, json_line, non_empty, source_document
@@ -98,6 +99,9 @@ def _line(entry: _Entry, width: int, colour: bool) -> str:
 def _heading(field: str, detail: GatewayDetail) -> str:
     setting = detail.effective.get(field)
     result = f"= {shortened(json_line(setting.value), 160)}" if setting is not None else "is not set"
+    notes = [entry.step.note or "" for entry in _entries(detail, field) if entry.step is not None]
+    if setting is None and any(note.startswith(DEPENDS) for note in notes):
+        result = DEPENDS
     return f"{field} {result} at {detail.place} (profile {detail.profile}, {detail.phase})"
 
 

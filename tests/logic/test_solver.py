@@ -168,6 +168,20 @@ def test_exactly_one(kind: type[Solver], count: int) -> None:
             assert solver.possible([chosen, other]) is (chosen == other)
 
 
+@pytest.mark.parametrize("kind", SOLVERS)
+def test_a_literal_that_the_circuit_does_not_have_is_refused(kind: type[Solver]) -> None:
+    circuit = Circuit()
+    last = circuit.variables(3)[-1]
+    solver = CircuitSolver(circuit, kind())
+    assert solver.possible([last])
+    for strange in (last + 1, -last - 1, 0):
+        with pytest.raises(ValueError, match=f"no literal {strange}$"):
+            solver.possible([last, strange])
+        with pytest.raises(ValueError, match=f"no literal {strange}$"):
+            solver.smallest([last], [strange])
+    assert solver.possible([-last])
+
+
 @given(wanted=clauses, order=st.permutations(VARIABLES), negated=st.lists(st.booleans(), min_size=5, max_size=5))
 def test_the_smallest_model_is_the_same_for_every_solver(
     wanted: list[list[int]], order: list[int], negated: list[bool]

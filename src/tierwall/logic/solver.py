@@ -74,7 +74,10 @@ class CircuitSolver:
         self._engine.add((TRUE,))
 
     def possible(self, literals: Sequence[int], conflicts: int | None = None) -> bool | None:
-        """Return whether all these literals can be true at once, or None after that many conflicts."""
+        """Return whether all these literals can be true at once, or None after that many conflicts.
+
+        A literal that the circuit does not have raises: a solver takes it for a free variable, and answers about that.
+        """
         self._hand_over(literals)
         return self._engine.solve(literals, conflicts)
 
@@ -109,6 +112,9 @@ class CircuitSolver:
         return {literal for literal in wanted if self._engine.is_true(literal)}
 
     def _hand_over(self, literals: Sequence[int]) -> None:
+        strange = [literal for literal in literals if not 0 < abs(literal) <= self.circuit.size]
+        if strange:
+            raise ValueError(f"the circuit has no literal {strange[0]}")
         required = self.circuit.clauses(self._required)
         for clause in required:
             self._engine.add(clause)

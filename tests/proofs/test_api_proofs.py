@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 import tierwall
 from tests.logic.cel.questions import placed
+from tests.proofs.neighbours import neighbourhood
 from tests.randomness import seeds
 from tierwall import InputError, Proof, ProofResult
 from tierwall.api.algebra.request import OPERATIONS, ConditionData
@@ -23,8 +25,14 @@ from tierwall.logic.cel.encoder import settle
 from tierwall.logic.cel.unknown import UnknownWorld
 from tierwall.logic.cel.values import Values
 from tierwall.logic.solver import CircuitSolver
+from tierwall.planes import plane
+from tierwall.proofs.api import plane as proving
 from tierwall.proofs.api.chain import ChainCircuit, CircuitVerdict
+from tierwall.proofs.api.region import ApiRegion
 from tierwall.proofs.api.request import UnknownRequest
+from tierwall.proofs.proof import Claim
+from tierwall.proofs.proving import prove as prove_snapshot
+from tierwall.proofs.value_set import ValueSet
 
 EXPRESSIONS = (
     "request.verb == 'create' && object.metadata.labels.owner == request.userInfo.username",
@@ -242,6 +250,100 @@ def pairs(request: UnknownRequest, question: ApiQuestion, data: ConditionData | 
     return [(request.request, value), (request.name, attributes.name), *given]
 
 
+FIELDS = ("user", "group", "resource", "subresource", "namespace", "name")
+WHERE = tuple(text for text in EXPRESSIONS if "object" in text or "userInfo" in text)
+
+
+def random_claim(choose: Callable[[Any], Any]) -> dict[str, Any]:
+    """A claim about requests that agree with a random one in some fields, or differ in them."""
+    like = random_question(choose)
+    if like.path:
+        fields = {"path": choose((like.path, {"prefix": like.path}, {"not": [like.path]})), "user": like.user}
+    else:
+        kept = [field for field in FIELDS if choose((True, True, False))]
+        fields = {name: choose((value, value, {"not": [value]})) for name in kept if (value := getattr(like, name))}
+        fields["verb"] = choose((like.verb, [like.verb, "create"]))
+    if choose((True, False)):
+        lacks = {"lacks": [choose(("admins", "system:nodes", "team-x"))]}
+        fields["groups"] = lacks | ({"has": list(like.groups[:1])} if like.groups else {})
+    if choose((True, False, False)):
+        fields["where"] = choose(WHERE)
+    return {"api": fields, choose(("never", "always")): choose(("Allow", "Deny", "NoOpinion"))}
+
+
+def sample(choose: Callable[[Any], Any], region: dict[str, Any], read: ApiRegion, texts: list[str]) -> ApiQuestion:
+    """A random question, most often in the region, with strings that policies name, or nearly."""
+    # Its data hang on these fields, so they are drawn until they fit.
+    fixed = {key: read.fields[key] for key in ("verb", "subresource", "namespace") if key in read.fields}
+    drawn = (random_question(choose) for _ in range(40))
+    fitting = (like for like in drawn if bool(like.path) is ("path" in region) and _has_fields(like, fixed))
+    question = next(fitting, random_question(choose))
+    groups = region.get("groups", {})
+    chosen = {*question.groups, *(choose(texts) for _ in range(choose(range(3)))), *groups.get("has", ())}
+    names = {"user": choose((question.user, choose(texts)))}
+    names |= {key: value for key in ("user", "group", "resource", "name") if isinstance(value := region.get(key), str)}
+    question = replace(question, groups=sorted(chosen - {"", *groups.get("lacks", ())}), **names)
+    if question.path:
+        path = choose((question.path, f"{question.path}{choose(texts)}"))
+        return replace(question, path=path, group=None, resource="", name="")
+    for value in (question.object, question.old_object):
+        if isinstance(value, dict):
+            labels = value["metadata"].get("labels", {})
+            labels.update({key: choose(texts) for key in labels if choose((True, False))})
+            for container in value["spec"]["containers"]:
+                container["image"] = choose(("ok/a", choose(texts)))
+    return question
+
+
+def _has_fields(question: ApiQuestion, fields: Mapping[str, ValueSet]) -> bool:
+    return all(values.contains(getattr(question, field) or "") for field, values in fields.items())
+
+
+def is_true_of(question: ApiQuestion, expression: str) -> bool:
+    """Whether an expression is true of a request with data: a policy of its own says so."""
+    spec = {"effect": "Allow", "expression": expression}
+    alone = tierwall.loads(yaml.safe_dump(manifest("ClusterAuthorizationPolicy", "where", spec=spec))).snapshot
+    return plane("api").ask(alone, replace(question, webhooks=None)).detail.final is Verdict.ALLOW
+
+
+def is_inside(question: ApiQuestion, region: dict[str, Any], read: ApiRegion) -> bool:
+    """Whether a request is in a region. Where it has an expression, those without data are left out."""
+    if not _has_fields(question, read.fields) or ("path" in region and not question.path):
+        return False
+    if not set(read.has_groups) <= set(question.groups) or set(read.lacks_groups) & set(question.groups):
+        return False
+    return "where" not in region or (question.has_data and is_true_of(question, region["where"]))
+
+
+@pytest.mark.hypothesis
+def test_no_request_at_random_contradicts_a_proof() -> None:
+    counts: Counter[str] = Counter()
+    for seed in seeds(12):
+        choose = random.Random(seed).choice
+        objects = random_objects(choose)
+        snapshot = tierwall.loads(yaml.safe_dump_all(objects), strict=False).snapshot
+        webhooks = {member.name for member in configured_authorizers(snapshot) if member.type is AuthorizerType.WEBHOOK}
+        for _ in range(6):
+            document = random_claim(choose)
+            proof = Proof.from_dict(document)
+            assert isinstance(proof.claim, Claim)
+            result = prove_snapshot(snapshot, proof)
+            assert not result.is_defect, (seed, result.why)
+            counts[result.proof] += 1
+            if result.proof != "Proved":
+                continue
+            texts = neighbourhood(objects, document)
+            for _ in range(30):
+                question = sample(choose, document["api"], proof.region, texts)
+                if not is_inside(question, document["api"], proof.region):
+                    continue
+                counts["asked"] += 1
+                answer = plane("api").ask(snapshot, question if webhooks else replace(question, webhooks=None))
+                assert not proof.claim.refuted_by(proving.outcomes(answer)), (seed, document, question)
+    assert counts["Proved"] > 10, counts
+    assert counts["asked"] > 30, counts
+
+
 OWN = """
 apiVersion: tierwall.io/v1alpha1
 kind: ClusterAuthorizationPolicy
@@ -299,6 +401,28 @@ def test_a_refutation_is_a_small_question_with_its_answer() -> None:
         "object": {"metadata": {"labels": {"owner": "eve"}}},
     }
     assert result.counterexample.answer.detail.final is Verdict.ALLOW
+
+
+def test_a_deny_that_fails_denies_unless_its_authorizer_ignores_failures() -> None:
+    """The fault: the error of a Deny counts as false."""
+    chain = random_chain(lambda options: next(iter(options)))
+    chain["authorizers"] = [{"type": "CEL", "name": "policies"}]
+    allow, deny = ({"effect": effect} for effect in ("Allow", "Deny"))
+    policies = [
+        manifest("ClusterAuthorizationPolicy", "all", spec=allow | {"expression": "request.verb == 'create'"}),
+        manifest("ClusterAuthorizationPolicy", "x", spec=deny | {"expression": "object.spec.note == 'secret'"}),
+    ]
+    region = {"verb": "create", "resource": "widgets", "subresource": "", "namespace": "dev"}
+    fails = region | {"where": "!has(object.spec) || !has(object.spec.note)"}
+    for mode, always, never in (("Deny", "Deny", "Allow"), ("NoOpinion", "NoOpinion", "Deny")):
+        chain["authorizers"][0]["failureMode"] = mode
+        text = yaml.safe_dump_all([chain, *policies])
+        assert prove(text, api=fails, always=always).proof == "Proved"
+        assert prove(text, api=fails, never=never).proof == "Proved"
+        assert prove(text, api=fails, never=always).proof == "Refuted"
+        # Where it does not fail, it is false or true.
+        assert prove(text, api=region | {"where": "object.spec.note == 'a'"}, always="Allow").proof == "Proved"
+        assert prove(text, api=region | {"where": "object.spec.note == 'secret'"}, always="Deny").proof == "Proved"
 
 
 def test_an_assumption_about_objects_narrows_what_may_come() -> None:

@@ -173,6 +173,20 @@ def test_not_same_labels_needs_every_key_on_both() -> None:
     assert not is_proved(objects, {"from": {}, "to": {}})
 
 
+def test_not_in_selects_what_lacks_the_label() -> None:
+    """The fault: NotIn that demands presence."""
+    not_test = {"matchExpressions": [{"key": "env", "operator": "NotIn", "values": ["test"]}]}
+    without = {"matchExpressions": [{"key": "env", "operator": "DoesNotExist"}]}
+    closed = [policy("in", "shop", podSelector=not_test, policyTypes=["Ingress"])]
+    opened = [policy("in", "shop", ingress=[{"from": [{"namespaceSelector": not_test}]}])]
+    # In what a policy selects, whom it lets in, and what a region has; of pods, and of namespaces.
+    assert is_proved(closed, {"to": IN_SHOP | {"pods": without}})
+    assert is_proved(opened, {"from": {"namespaces": without}, "to": IN_SHOP}, {"always": "Allow"})
+    bare = [admin("a", 1, ingress=[{"action": "Allow", "from": [{"pods": {"podSelector": without}}]}]), LOCKED]
+    assert not is_proved(bare, {"from": {"pods": not_test}, "to": IN_SHOP})
+    assert is_proved(bare, {"from": {"pods": not_test | selected(env="x")}, "to": IN_SHOP})
+
+
 def test_a_pod_has_one_address_of_a_family_at_most() -> None:
     """With any number of addresses this has a counterexample that cannot exist."""
     egress = [{"action": "Pass", "to": [{"networks": ["10.0.0.0/8"]}]}, {"action": "Allow", "to": [{"namespaces": {}}]}]

@@ -9,6 +9,7 @@ import pytest
 
 import tierwall
 from tests.logic.cel.questions import placed
+from tests.proofs.neighbours import neighbourhood
 from tests.randomness import seeds
 from tests.worlds import tool_worlds
 from tierwall import InputError, Proof, ProofResult, Verdict
@@ -16,8 +17,13 @@ from tierwall.logic.cel.encoder import settle
 from tierwall.logic.cel.unknown import UnknownWorld
 from tierwall.logic.cel.values import Values
 from tierwall.logic.solver import CircuitSolver
+from tierwall.planes import plane
+from tierwall.proofs.proof import Claim
+from tierwall.proofs.proving import prove as prove_snapshot
+from tierwall.proofs.tool import plane as proving
 from tierwall.proofs.tool.call import UnknownCall
 from tierwall.proofs.tool.policies import PolicyCircuit
+from tierwall.proofs.value_set import SetForm
 from tierwall.tool.decide import decide
 from tierwall.tool.protocol import NAME_HEADER
 from tierwall.tool.question import ToolQuestion, read_question
@@ -68,6 +74,100 @@ def pairs(call: UnknownCall, request: ToolRequest) -> list[Any]:
         (call.method, request.method),
         (call.uri, request.uri),
     ]
+
+
+NAMES = ("method", "tool", "uri")
+
+
+def random_claim(world: tool_worlds.World) -> dict[str, Any]:
+    """A claim about requests on a random way that agree with a random one in some parts, or differ in them."""
+    like, choose = world.question(), world.chance.choice
+    region: dict[str, Any] = {key: like[key] for key in ("gateway", "listener", "backend") if key in like}
+    if "caller" in like:
+        caller = like["caller"]
+        others = [caller] if isinstance(caller, dict) else [caller, {"not": [caller]}]
+        region |= world.optional(70, caller=lambda: choose(others))
+    elif world.likely(70):
+        region["caller"] = "none"
+    for key in NAMES:
+        if key in like and world.likely(60):
+            region[key] = choose((like[key], like[key], {"not": [like[key]]}, {"prefix": like[key][:3]}))
+    http = like.get("http", {})
+    parts = {key: http[key] for key in ("method", "path", "host") if key in http and world.likely(60)}
+    headers = {name: value for name, value in http.get("headers", {}).items() if name != "Mcp-Name"}
+    if headers and world.likely(60):
+        parts["headers"] = headers
+    if parts:
+        region["http"] = parts
+    return {"tool": region, choose(("never", "always")): choose(("Allow", "Deny"))}
+
+
+def sample(world: tool_worlds.World, region: dict[str, Any], texts: list[str]) -> dict[str, Any]:
+    """A random question on the way of a region, with strings that policies name, or nearly."""
+    asked, choose = world.question(), world.chance.choice
+    asked = {key: value for key, value in asked.items() if key not in ("gateway", "listener", "backend")}
+    asked |= {key: region[key] for key in ("gateway", "listener", "backend") if key in region}
+    asked |= world.optional(30, tool=lambda: choose(texts), uri=lambda: choose(texts), method=lambda: choose(texts))
+    # What the region says in one word is rarely drawn by chance.
+    asked |= {key: value for key in NAMES if isinstance(value := region.get(key), str) and world.likely(80)}
+    if isinstance(caller := region.get("caller"), dict) and "not" not in caller:
+        asked["caller"] = caller
+    http = {**asked.get("http", {})}
+    wanted = region.get("http", {})
+    http |= {key: value for key, value in wanted.items() if key != "headers"}
+    if "headers" in wanted:
+        given = {**http.get("headers", {}), **wanted["headers"]}
+        http["headers"] = {name.lower(): value for name, value in given.items()}
+    return asked | ({"http": http} if http else {})
+
+
+def is_inside(request: ToolRequest, region: Any) -> bool:
+    """Whether a request is in a region. A part that a request does not have is in none that is not `not`."""
+    variables = request.variables()["request"]
+    parts = [
+        (region.names.get("method"), request.method),
+        (region.names.get("tool"), variables["mcp"].get("tool_name")),
+        (region.names.get("uri"), request.uri),
+        *((region.http.get(key), variables.get(key)) for key in ("method", "path", "host")),
+        *((values, request.headers.get(name)) for name, values in region.headers.items()),
+    ]
+    if region.caller is not None:
+        nobody = region.caller.form is SetForm.IN and not region.caller.values
+        if nobody and request.caller is not None:
+            return False
+        parts += [] if nobody else [(region.caller, request.caller)]
+    return all(
+        values is None or (values.contains(text) if text is not None else values.form is SetForm.NOT)
+        for values, text in parts
+    )
+
+
+@pytest.mark.hypothesis
+def test_no_request_at_random_contradicts_a_proof() -> None:
+    counts: Counter[str] = Counter()
+    for seed in seeds(20):
+        world = tool_worlds.World(seed)
+        snapshot = tool_worlds.snapshot(world.objects)
+        for _ in range(4):
+            document = random_claim(world)
+            proof = Proof.from_dict(document)
+            assert isinstance(proof.claim, Claim)
+            result = prove_snapshot(snapshot, proof)
+            assert not result.is_defect, (seed, result.why)
+            counts[result.proof] += 1
+            if result.proof != "Proved":
+                continue
+            texts = neighbourhood(world.policies, document)
+            for _ in range(40):
+                question = ToolQuestion.from_dict(sample(world, document["tool"], texts))
+                _, request, _ = read_question(snapshot, question)
+                if NAME_HEADER in request.headers or not is_inside(request, proof.region):
+                    continue
+                counts["asked"] += 1
+                answer = plane("tool").ask(snapshot, question)
+                assert not proof.claim.refuted_by(proving.outcomes(answer)), (seed, document, question)
+    assert counts["Proved"] > 20, counts
+    assert counts["asked"] > 100, counts
 
 
 OBJECTS = """

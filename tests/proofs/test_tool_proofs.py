@@ -305,7 +305,7 @@ def test_everything_wrong_with_a_region_is_said() -> None:
         "`where` is not a CEL expression",
         "expected `backend` in `tool`",
         "expected a SPIFFE id as `caller`, found `agents/finance`",
-        "expected one name as `gateway`, found `['a']`",
+        'expected one name as `gateway`, found `["a"]`',
         "unknown key `pth` in `http`",
         "unknown key `tols` in `tool`",
     ]

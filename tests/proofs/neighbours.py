@@ -14,12 +14,12 @@ _QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 
 def neighbourhood(*values: Any) -> list[str]:
     """Return every string of some documents, what is quoted inside, and the neighbours of each."""
-    found = {""}
+    strings = {""}
     for text in _texts(values):
         quoted = (single or double for single, double in _QUOTED.findall(text))
         for atom in (text, *quoted):
-            found |= {atom, f"{atom}x", f"x{atom}", atom[:-1], atom.swapcase()}
-    return sorted(found)
+            strings |= {atom, f"{atom}x", f"x{atom}", atom[:-1], atom.swapcase()}
+    return sorted(strings)
 
 
 def _texts(value: Any) -> Iterator[str]:

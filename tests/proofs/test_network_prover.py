@@ -353,19 +353,25 @@ def test_counterexamples_are_confirmed_and_proofs_hold_for_samples(
     proved = result(objects, claim, region, **assume)
     world = snapshot(objects)
     if proved.proof == "Proved" and not assume:
-        samples = _more_pods(Random(len(objects)), 12)
+        samples = _more_pods(Random(len(objects)), 12, {value["metadata"]["name"] for value in objects})
         wider = objects_over(world, samples, "default")
         assert _first_sample(wider, region, claim) is None
 
 
-def _more_pods(random: Random, number: int) -> list[Object]:
+def _more_pods(random: Random, number: int, declared: set[str]) -> list[Object]:
     """Return pods that may come: in namespaces that are there and in others, with any labels and addresses."""
+    named, values = (*NAMESPACES, "delta", "epsilon"), (*VALUES, *NAMESPACES, "z")
+    # A namespace that no object declares may come with any labels.
+    pods = [
+        namespace(name, tenant=random.choice(values))
+        for name in named
+        if name not in declared and random.random() < 0.7
+    ]
     addresses = random.sample([*POD_ADDRESSES, "10.0.0.9", "10.0.1.9", "192.168.0.9", "fd00::9"], 8)
-    pods = []
     for place in range(number):
-        labels = {key: random.choice((*VALUES, "z")) for key in ("app",) if random.random() < 0.7}
+        labels = {key: random.choice(values) for key in ("app",) if random.random() < 0.7}
         address = addresses.pop() if addresses and random.random() < 0.6 else ""
-        made = pod(f"{random.choice((*NAMESPACES, 'delta'))}/new{place}", address, **labels)
+        made = pod(f"{random.choice(named)}/new{place}", address, **labels)
         ports = [{"name": "web", "containerPort": random.choice(PORTS)}] if random.random() < 0.5 else []
         made["spec"]["containers"][0]["ports"] = ports
         pods.append(made)

@@ -299,3 +299,20 @@ def test_problems_of_proofs_in_a_test_have_their_places(tmp_path: Path) -> None:
         " `cluster: true` to `spec`, or --cluster)",
         ":33:18: error[TW703]: expected a number above 0 as `proofEffort`, found `0`",
     ]
+
+
+@pytest.mark.parametrize("spec", [{}, {"objects": []}, {"resources": ["t.yaml"]}, {"resources": ["manifests/"]}])
+def test_a_proof_about_no_objects_is_warned_of(tmp_path: Path, spec: dict[str, Any]) -> None:
+    path, objects = tmp_path / "t.yaml", tmp_path / "manifests"
+    objects.mkdir()
+    proof = {"name": "a", "prove": {"network": {}, "never": "Deny"}}
+    path.write_text(policy_test(proof, **spec))
+    result = CliRunner().invoke(root, ["test", str(path)])
+    assert result.exit_code == 0, result.stderr
+    assert f"{path}:7:5: warning[TW706]: no objects are judged, so the proof `a` is about the defaults" in result.stderr
+    # With an object of any kind, the test means what it says.
+    given = tmp_path / "given.yaml"
+    given.write_text("{apiVersion: v1, kind: Namespace, metadata: {name: shop}}")
+    assert "TW706" not in CliRunner().invoke(root, ["test", str(path), "-f", str(given)]).stderr
+    path.write_text(policy_test(proof, resources=["given.yaml"]))
+    assert "TW706" not in CliRunner().invoke(root, ["test", str(path)]).stderr

@@ -181,5 +181,6 @@ CATALOGUE: dict[str, CodeInfo] = {
     "TW703": CodeInfo(_E, "question cannot be asked"),
     "TW704": CodeInfo(_E, "name does not exist"),
     "TW705": CodeInfo(_E, "expression cannot be used"),
+    "TW706": CodeInfo(_W, "proof is about no objects"),
     "TW710": CodeInfo(_W, "policy cannot be converted"),
 }

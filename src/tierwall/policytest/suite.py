@@ -191,11 +191,26 @@ def _suite(resource: Resource, cache: _SnapshotCache) -> PolicySuite:
     objects = spec.get("objects") or ()
     inline = load_objects(objects, resource.origin, (*resource.prefix, "spec", "objects"), namespace)
     snapshot = overlay(base, inline)
-    noticed = (*noticed, *_problems_of_inline_objects(resource, objects))
+    noticed = (
+        *noticed,
+        *_problems_of_inline_objects(resource, objects),
+        *_proofs_about_nothing(cases, resource, snapshot),
+    )
     defaults = spec.get("defaults") or {}
     return PolicySuite(
         file, resource.name, resource, snapshot, defaults, tuple(cases), noticed, namespace, proofs.effort
     )
+
+
+def _proofs_about_nothing(cases: Iterable[PolicyCase], resource: Resource, snapshot: Snapshot) -> Iterator[Diagnostic]:
+    """Warn of proofs without objects: a question about them would name what is not there, but a proof names nothing."""
+    if snapshot.is_live or any((judged.group, judged.kind) != POLICY_TEST for judged in snapshot):
+        return
+    for case in cases:
+        if case.proof is not None:
+            message = f"no objects are judged, so the proof `{case.name}` is about the defaults alone"
+            hint = "add `resources`, `objects` or `cluster` to `spec`, or -f"
+            yield Diagnostic("TW706", message, resource.position(case.path), hint=hint)
 
 
 def _problems_of_inline_objects(resource: Resource, values: Sequence[Any]) -> Iterator[Diagnostic]:

@@ -14,6 +14,11 @@ from typing import Any
 
 import pytest
 import yaml
+from envoy.config.cluster.v3 import cluster_pb2
+from envoy.config.core.v3 import extension_pb2
+from envoy.config.listener.v3 import listener_pb2
+from envoy.config.route.v3 import route_pb2
+from envoy.service.discovery.v3 import discovery_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +29,18 @@ from tests.worlds.tool_objects import manifest
 from tierwall.engines.envoy.config.compile import CompileState, XdsResources, canonicalized, compile
 from tierwall.engines.envoy.config.names import FACTS, PATH
 from tierwall.engines.envoy.config.options import EnvoyOptions
+from tierwall.engines.envoy.control.cache import (
+    CLUSTER,
+    EXTENSION,
+    LISTENER,
+    ORDER,
+    ROUTE,
+    WILDCARD,
+    CachedResource,
+    ResourceCache,
+)
+from tierwall.engines.envoy.control.crossing import crossing_routes
+from tierwall.engines.envoy.control.stream import XdsStream
 from tierwall.resources.load import load, load_objects
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -450,3 +467,107 @@ def test_a_first_rule_about_paths_changes_routes_together_with_the_policy() -> N
             if FACTS in route.typed_per_filter_config and PATH.encode() in route.typed_per_filter_config[FACTS].value
         }
         assert having_path == kinds
+
+
+class MovingProxy:
+    """A proxy that goes to another control plane, and looks at its routes after each resource that it takes."""
+
+    def __init__(self, before: XdsResources) -> None:
+        self.cache = ResourceCache()
+        self.cache.publish(before)
+        self._has = {kind: dict(self.cache.of(kind)) for kind in ORDER}
+        self.met = [self._look()]
+
+    def _look(self) -> dict[str, Passed]:
+        has = {kind: {name: item.message for name, item in items.items()} for kind, items in self._has.items()}
+        return passed(has[ROUTE], has[EXTENSION])
+
+    def move(self, after: XdsResources, kinds: list[str]) -> None:
+        """Subscribe at another control plane in this order of kinds, and take all that it sends."""
+        cache = ResourceCache()
+        cache.publish(after)
+        stream = XdsStream(cache, lambda _: None)
+        for kind in kinds:
+            names = () if kind in WILDCARD else self._has[kind]
+            versions = {name: item.version for name, item in self._has[kind].items()}
+            self._send(stream, kind, resource_names_subscribe=names, initial_resource_versions=versions)
+            self._take(stream)
+        assert stream.is_acknowledged
+        assert self._look() == passed(after.routes, after.extension_configs)
+
+    def _take(self, stream: XdsStream) -> None:
+        while responses := stream.responses():
+            for response in responses:
+                taken = self._has[response.type_url]
+                for resource in response.resources:
+                    message = _MESSAGES[response.type_url].FromString(resource.resource.value)
+                    taken[resource.name] = CachedResource(resource.version, message, resource)
+                    self.met.append(self._look())
+                for name in response.removed_resources:
+                    taken.pop(name, None)
+                self._send(stream, response.type_url, response_nonce=response.nonce)
+
+    def _send(self, stream: XdsStream, kind: str, **fields: Any) -> None:
+        stream.receive(discovery_pb2.DeltaDiscoveryRequest(type_url=kind, **fields))
+
+
+_MESSAGES = {
+    CLUSTER: cluster_pb2.Cluster,
+    EXTENSION: extension_pb2.TypedExtensionConfig,
+    LISTENER: listener_pb2.Listener,
+    ROUTE: route_pb2.RouteConfiguration,
+}
+# The order in which a proxy that comes back subscribes; filters may come before routes.
+SUBSCRIBING = st.sampled_from([[CLUSTER, LISTENER, EXTENSION, ROUTE], [CLUSTER, LISTENER, ROUTE, EXTENSION]])
+# All but those that ask: what they ask about cannot be copied.
+COPIED = st.builds(
+    text,
+    st.sampled_from(["p", "q", "r"]),
+    st.sampled_from(["gate", "one", "two"]),
+    TOOLS,
+    st.sampled_from(["plain", "reads", "paths"]),
+)
+CHANGES = st.lists(st.lists(COPIED, max_size=3, unique_by=lambda value: value["metadata"]["name"]), max_size=3)
+
+
+@given(st.lists(COPIED, max_size=3, unique_by=lambda value: value["metadata"]["name"]), CHANGES, CHANGES, SUBSCRIBING)
+@settings(max_examples=examples(40), deadline=None)
+def test_a_proxy_that_moves_to_another_control_plane_meets_the_old_state_or_the_new_one(
+    common: list[Object], here: list[list[Object]], there: list[list[Object]], kinds: list[str]
+) -> None:
+    """Each took its own way from a state that both had, and took its changes for acknowledged, or not."""
+    planes = ControlPlane(), ControlPlane()
+    ends = []
+    for plane, states in zip(planes, (here, there), strict=True):
+        resources = plane.compile_objects(*common)
+        for state in states:
+            plane.acknowledge()
+            resources = plane.compile_objects(*state)
+        ends.append(resources)
+    before, after = ends
+    proxy, each = MovingProxy(before), (contents(before), contents(after))
+    proxy.move(after, kinds)
+    for ways in proxy.met:
+        for name, way in ways.items():
+            assert way.content in [state.get(name) for state in each], name
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_routes_that_change_under_a_moving_proxy_are_closed_only_if_a_policy_asks(asks: bool) -> None:
+    first, second = ControlPlane(), ControlPlane()
+    old = text("p", "one", ("a",), "asks" if asks else "plain")
+    before = first.compile_objects(old, text("q", "gate", ("a",), "plain"))
+    after = second.compile_objects(old, text("q", "gate", ("b",), "plain"), text("r", "gate", ("a",), "plain"))
+    proxy, states = MovingProxy(before), (contents(before), contents(after))
+    proxy.move(after, [CLUSTER, LISTENER, EXTENSION, ROUTE])
+    assert any(is_unknown(way) for ways in proxy.met for way in ways.values()) is asks
+    for ways in proxy.met:
+        for name, way in ways.items():
+            assert is_unknown(way) or way.content in [state.get(name) for state in states], name
+
+
+def test_copies_of_policies_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    resources = ControlPlane().compile_objects(text("p", "gate", ("a",), "plain"))
+    assert crossing_routes(resources.routes, resources.extension_configs).keys() == resources.routes.keys()
+    monkeypatch.setattr("tierwall.engines.envoy.control.crossing.MAX_COPIES", 1000)
+    assert crossing_routes(resources.routes, resources.extension_configs) == {}

@@ -114,6 +114,36 @@ def test_the_control_plane_restarts_with_other_policies(running: Lab) -> None:
     held(running, answers)
 
 
+@pytest.mark.parametrize("follows", [False, True])
+def test_a_control_plane_that_never_had_the_routes_of_an_envoy_takes_it_over(running: Lab, follows: bool) -> None:
+    """It starts anew, or has followed the changes without an Envoy, so that it takes each for acknowledged."""
+    both, allowed = ("allowed", "forbidden"), ("allowed",)
+    # Some policy always denies `forbidden`, and none ever `allowed`.
+    base, team = policy("base", *allowed), policy("team", *both, on="XBackend")
+    loose, strict = policy("base", *both), policy("team", *allowed, on="XBackend")
+    moves = [[base, team], [base, strict], [loose, strict], [loose, strict, policy("other", *both)], [base]]
+    with hammering(running) as answers:
+        for number in range(rounds(20)):
+            last, *skipped, news = (moves[(number + step) % len(moves)] for step in range(3 if follows else 2))
+            running.publish([*last, policy(f"quick-{number}", *both)])
+            running.programmed()
+            running.do(running.server.stop(0))
+            running.controller = running.new_controller()
+            running.server = running.do(running._serve())
+            running.do(running.server.stop(0))
+            for state in [last, *skipped] if follows else []:
+                running.publish(state)
+                running.controller.acknowledge()
+            running.publish(news)
+            running.do(running.server._server.start(running.socket))
+            running.programmed()
+    assert set(answers["allowed"]) == {"allowed"}, "no moment in which Envoy denies what it does not know"
+    assert {
+        answer for answer in answers["forbidden"] if not answer.startswith("denied by XAccessPolicy/shop/")
+    } == set()
+    assert "forbidden" not in running.backend.calls
+
+
 def test_a_later_restart_of_the_control_plane_interrupts_nothing(running: Lab) -> None:
     running.publish([policy("base", "allowed", "one")])
     running.programmed()

@@ -26,7 +26,8 @@ from tierwall.engines.envoy.config.options import Certificate, MutualTlsAddress
 from tierwall.engines.envoy.control.cache import CLUSTER, EXTENSION, LISTENER, ORDER, ROUTE, ResourceCache
 from tierwall.engines.envoy.control.proxies import ProxyGroup, ProxyStatus, programmed
 from tierwall.engines.envoy.control.server import SERVICE, DiscoveryServer, ProxyNode, UnservedProxyError, XdsServer
-from tierwall.engines.envoy.control.stream import MAX_NAMES, MAX_WORDS, Proxy, XdsStream
+from tierwall.engines.envoy.control.stream import MAX_WORDS, Proxy, XdsStream
+from tierwall.engines.envoy.control.subscription import MAX_NAMES
 
 _MESSAGES: dict[str, Callable[[str, str], Any]] = {
     CLUSTER: lambda name, text: cluster_pb2.Cluster(name=name, alt_stat_name=text),

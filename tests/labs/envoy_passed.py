@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from envoy.config.rbac.v3 import rbac_pb2 as rules_pb2
+from envoy.config.route.v3 import route_components_pb2
 from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
 from envoy.extensions.filters.http.rbac.v3 import rbac_pb2
 from xds.type.matcher.v3 import matcher_pb2
@@ -79,12 +80,20 @@ def _passed(levels: list[Mapping[str, Any]], filters: Mapping[str, Any]) -> Pass
                 said[mutation.append.header.key] = mutation.append.header.value
     policies = []
     for name in sorted((setting for setting in settings if setting in ORDER), key=POSITION.__getitem__):
-        rbac = rbac_pb2.RBAC.FromString(filters[name].typed_config.value)
+        rbac = _policies(settings[name], filters[name])
         where = said.get(CHECKPOINT[ORDER[name].level], "")
         policies.append(Policy(ORDER[name], _at(rbac.matcher, where), _at(rbac.shadow_matcher, where)))
     rest = sorted((name, settings[name].value) for name in settings if name not in ORDER and name != FACTS)
     # An authorizer filter follows its policy's filter, in the same slot.
     return Passed(tuple(policies), tuple((name.replace(".authorizer", ""), value) for name, value in rest))
+
+
+def _policies(setting: Any, filter: Any) -> Any:
+    """Return what a filter decides by: what the route brings, or else its own configuration."""
+    brought = rbac_pb2.RBACPerRoute()
+    if route_components_pb2.FilterConfig.FromString(setting.value).config.Unpack(brought):
+        return brought.rbac
+    return rbac_pb2.RBAC.FromString(filter.typed_config.value)
 
 
 def _at(matcher: Any, where: str) -> Any:

@@ -31,8 +31,6 @@ class CallNumbers(Struct):
     allowed: int = 0
     denied: int = 0
     unanswered: int = 0
-    # Denied for a moment by an Envoy whose routes name a checkpoint that its filters do not know.
-    closed: int = 0
     last_failure: str = ""
     wrong: list[str] = []
 
@@ -40,10 +38,6 @@ class CallNumbers(Struct):
 def numbers(file: Path) -> CallNumbers:
     """Return what was written last."""
     return msgjson.decode(file.read_bytes(), type=CallNumbers) if file.exists() else CallNumbers()
-
-
-# A replica that dies between two changes of a policy may leave such an Envoy to another, which never had the first one.
-_UNKNOWN = "denied by Default"
 
 
 def _judge(told: CallNumbers, agent: str, tool: str, answer: str) -> None:
@@ -57,9 +51,7 @@ def _judge(told: CallNumbers, agent: str, tool: str, answer: str) -> None:
         told.unanswered += 1
         told.last_failure = answer[:200]
         return
-    if may and answer == _UNKNOWN:
-        told.closed += 1
-    elif (answer == "allowed") is not may:
+    if (answer == "allowed") is not may:
         told.wrong.append(f"{time.time():.3f} {agent} {tool}: {answer}")
 
 

@@ -19,6 +19,7 @@ from envoy.service.discovery.v3 import discovery_pb2
 from google.protobuf import any_pb2
 
 from tierwall.engines.envoy.config.compile import XdsResources
+from tierwall.engines.envoy.control.crossing import crossing_routes
 
 _PREFIX: Final = "type.googleapis.com/envoy"
 CLUSTER: Final = f"{_PREFIX}.config.cluster.v3.Cluster"
@@ -53,6 +54,7 @@ class ResourceCache:
 
     def __init__(self) -> None:
         self._items: dict[str, dict[str, CachedResource]] = {type_url: {} for type_url in ORDER}
+        self._crossing: dict[str, CachedResource] | None = None
         self.generation = 0
 
     @property
@@ -63,6 +65,18 @@ class ResourceCache:
     def of(self, type_url: str) -> Mapping[str, CachedResource]:
         """Return the resources of a kind."""
         return self._items.get(type_url, {})
+
+    @property
+    def crossing(self) -> Mapping[str, CachedResource]:
+        """Routes that carry their policies (`crossing`), by name; none if they cannot."""
+        if self._crossing is None:
+            routes, filters = (
+                {name: item.message for name, item in self.of(kind).items()} for kind in (ROUTE, EXTENSION)
+            )
+            self._crossing = {
+                name: _item(name, ROUTE, message, None) for name, message in crossing_routes(routes, filters).items()
+            }
+        return self._crossing
 
     def publish(self, resources: XdsResources) -> dict[str, set[str]]:
         """Put a configuration in force; return the names added, changed or removed, by type URL."""
@@ -75,6 +89,7 @@ class ResourceCache:
             if names:
                 changed[type_url] = names
             self._items[type_url] = after
+        self._crossing = None
         if changed or not self.generation:
             self.generation += 1
         return changed

@@ -10,35 +10,30 @@ Routes need filter configurations. A proxy that has not taken those, or refuses 
 place of a refused resource may need clusters and secrets, so those are not removed, either.
 
 A proxy that comes back may come from another control plane, which knows more than this one. As long as that is possible
-(`is_fresh`), nothing that it has is changed or removed; it goes on with what it has.
-
-A refusal is about exactly one resource. Envoy says which response it refuses, not which resource, so a refused response
-is sent again in parts. Filter configurations are sent one by one from the start: if Envoy gets one again that it has
-refused, it acknowledges it without taking it.
+(`is_fresh`), nothing that it has is changed or removed; it goes on with what it has. Then it gets routes that carry
+their policies before any filter changes (`crossing`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NamedTuple
-
-from envoy.service.discovery.v3 import discovery_pb2
 
 from tierwall.engines.envoy.control.cache import (
     CLUSTER,
     EXTENSION,
+    LISTENER,
     ORDER,
     ROUTE,
     SECRET,
-    WILDCARD,
-    CachedResource,
     ResourceCache,
 )
+from tierwall.engines.envoy.control.crossing import policy_filters
 from tierwall.engines.envoy.control.refusal import ProxyRefusal
+from tierwall.engines.envoy.control.subscription import Subscription
 
-MAX_NAMES = 100_000
 # The longest error message to keep, in characters.
 MAX_WORDS = 1000
 Send = Callable[[Any], Awaitable[None]]
@@ -61,153 +56,10 @@ class Proxy(NamedTuple):
         return cls(node.id, f"{number.major_number}.{number.minor_number}.{number.patch}")
 
 
-class Subscription:
-    """The state of one kind in the exchange with a proxy."""
-
-    def __init__(self, type_url: str) -> None:
-        self.type_url = type_url
-        self.is_wildcard = False
-        self._names: set[str] = set()
-        self._has: dict[str, str] = {}
-        self._owed: set[str] = set()
-        self._is_started = False
-        self._owes_first = False
-        self._answered = True
-        self._nonce = 0
-        self._sent_last: dict[str, str] = {}
-        # The parts of refused responses. Each is sent again alone, because a proxy may have dropped everything in a
-        # response with a resource that it refuses.
-        self._parts: list[frozenset[str]] = []
-        # Whether the proxy was connected before: its first request listed the resources it has.
-        self.came_back = False
-        # Resources that the proxy refused: the refused version, and the proxy's error message.
-        self.refused: dict[str, tuple[str, str]] = {}
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether a response is unacknowledged."""
-        return not self._answered
-
-    def subscribe(self, subscribe: Iterable[str], unsubscribe: Iterable[str], has: Mapping[str, str]) -> None:
-        """Process the names of a request; `has` are the versions that a reconnecting proxy already has."""
-        names = set(subscribe)
-        if not self._is_started:
-            self._is_started = True
-            self.is_wildcard = not names and self.type_url in WILDCARD
-            self._has.update(has)
-            self.came_back = bool(has)
-            self._owes_first = True
-        if "*" in names:
-            self.is_wildcard = True
-            names.discard("*")
-        self._names |= names
-        # Every requested name must be answered, even if the proxy had the resource before.
-        self._owed |= {name for name in names if name not in has}
-        for name in unsubscribe:
-            if name == "*":
-                self.is_wildcard = False
-            self._names.discard(name)
-            self._owed.discard(name)
-            self._has.pop(name, None)
-            self.refused.pop(name, None)
-        if len(self._names) > MAX_NAMES:
-            raise OverflowError(f"more than {MAX_NAMES} names")
-
-    def acknowledge(self, nonce: str, error: str | None) -> bool:
-        """Process the ACK (no error) or NACK of a response; return False if it is for an older response."""
-        if self._answered or nonce != str(self._nonce):
-            return False
-        self._answered = True
-        self._parts = [part for rest in self._parts if (part := rest - self._sent_last.keys())]
-        if error is None:
-            for name, version in self._sent_last.items():
-                if name in self.refused and self.refused[name][0] != version:
-                    del self.refused[name]
-            return True
-        wanted = self._sent_last.keys() if self.is_wildcard else self._sent_last.keys() & self._names
-        sent = {name: self._sent_last[name] for name in wanted if self._sent_last[name]}
-        if len(self._sent_last) == 1:
-            self.refused |= {name: (version, error) for name, version in sent.items()}
-        else:
-            self._parts += _parts(sorted(sent), error)
-            # The proxy may or may not have these.
-            self._has |= dict.fromkeys(sent.keys() & self._has.keys(), "")
-        return True
-
-    def pending(self, items: Mapping[str, CachedResource]) -> tuple[list[CachedResource], list[str]]:
-        """Return the resources to send next, and the names to remove; both sorted by name."""
-        wanted = items if self.is_wildcard else {name: items[name] for name in self._names if name in items}
-        news = [
-            item
-            for name, item in sorted(wanted.items())
-            if self._has.get(name) != item.version or (name in self._owed and name in self._names)
-        ]
-        parts = ([item for item in news if item.wire.name in part] for part in self._parts)
-        news = next(filter(None, parts), news)
-        if self.type_url == EXTENSION:
-            news = news[:1]
-        gone = {name for name in self._has if name not in wanted} | {name for name in self._owed if name not in items}
-        return news, sorted(gone)
-
-    def respond(self, news: Iterable[CachedResource], gone: Iterable[str], generation: int) -> Any:
-        """Return the response with these resources and removals, and count it as sent."""
-        self._nonce += 1
-        self._answered = False
-        self._owes_first = False
-        out = discovery_pb2.DeltaDiscoveryResponse(
-            system_version_info=str(generation), type_url=self.type_url, nonce=str(self._nonce)
-        )
-        self._sent_last = {}
-        for item in news:
-            out.resources.append(item.wire)
-            name = item.wire.name
-            self._has[name] = self._sent_last[name] = item.version
-            self._owed.discard(name)
-        for name in gone:
-            out.removed_resources.append(name)
-            self._has.pop(name, None)
-            self._sent_last[name] = ""
-            self._owed.discard(name)
-        return out
-
-    @property
-    def owes_first(self) -> bool:
-        """Whether the proxy waits for a first response, even an empty one."""
-        return self._owes_first and self.is_wildcard
-
-    def is_refused(self, items: Mapping[str, CachedResource]) -> bool:
-        """Whether the proxy refused a resource that is in force."""
-        return bool(self.refusals(items))
-
-    def refusals(self, items: Mapping[str, CachedResource]) -> list[ProxyRefusal]:
-        """Return the resources in force that the proxy refused, sorted by name."""
-        return [
-            ProxyRefusal(self.type_url, name, words)
-            for name, (version, words) in sorted(self.refused.items())
-            if name in items and items[name].version == version
-        ]
-
-    def is_current(self, items: Mapping[str, CachedResource]) -> bool:
-        """Whether the proxy has acknowledged everything in force that it subscribed to."""
-        return not self.is_waiting and not self.refused and self.pending(items) == ([], [])
-
-
 def _words(message: str) -> str:
     """Return an error message on one line, and not without end: it may repeat what a tenant wrote."""
     words = " ".join(message.split())
     return words if len(words) <= MAX_WORDS else f"{words[:MAX_WORDS]}…"
-
-
-def _parts(names: list[str], error: str) -> list[frozenset[str]]:
-    """Return the parts of a refused response: those that the error does not name, then each that it names.
-
-    If the error names all of them or none, each half is a part.
-    """
-    named = [name for name in names if name in error]
-    if not named or len(named) == len(names):
-        middle = len(names) // 2
-        return [frozenset(names[:middle]), frozenset(names[middle:])]
-    return [frozenset(names) - set(named), *(frozenset((name,)) for name in named)]
 
 
 class XdsStream:
@@ -222,6 +74,8 @@ class XdsStream:
         self._news = asyncio.Event()
         self.subscriptions: dict[str, Subscription] = {}
         self.proxy = Proxy("", "")
+        # Whether it is decided if the proxy gets routes that carry their policies, and whether it must answer them.
+        self._is_crossed = self._is_crossing = False
         # When the last message was received or sent.
         self.last_message = time.monotonic()
 
@@ -280,12 +134,15 @@ class XdsStream:
         out: list[Any] = []
         if self.is_held:
             return out
+        self._is_crossed = self._is_crossed or self._is_in_step
         subscriptions = [self.subscriptions[type_url] for type_url in ORDER if type_url in self.subscriptions]
         for subscription in subscriptions:
             news, _ = subscription.pending(self._cache.of(subscription.type_url))
             if not news and not subscription.owes_first:
                 continue
             if subscription.is_waiting or (subscription.type_url == ROUTE and self._may_lack_filters):
+                return out
+            if subscription.type_url == EXTENSION and self._must_cross(out):
                 return out
             out.append(subscription.respond(news, (), self._cache.generation))
             if subscription.pending(self._cache.of(subscription.type_url))[0]:
@@ -298,6 +155,40 @@ class XdsStream:
                 break
             out.append(subscription.respond((), gone, self._cache.generation))
         return out
+
+    def _must_cross(self, out: list[Any]) -> bool:
+        """Whether filters must wait for routes that carry their policies; those are added to `out` when it is time."""
+        filters, routes = self.subscriptions[EXTENSION], self.subscriptions.get(ROUTE)
+        if self._is_crossing and routes is not None:
+            self._is_crossing = routes.is_waiting
+            return self._is_crossing
+        if self._is_crossed or not filters.came_back:
+            return False
+        if routes is None:
+            # A proxy with filters has routes, and subscribes to them next.
+            return True
+        self._is_crossed = True
+        changed = filters.lacking(self._cache.of(EXTENSION))
+        is_one_policy = len(changed) == 1 and not routes.lacking(self._cache.of(ROUTE))
+        # New routes may need listeners and other filters, which must be sent before them.
+        listeners = self.subscriptions.get(LISTENER)
+        needs_others = listeners is None or bool(listeners.lacking(self._cache.of(LISTENER)))
+        needs_others = needs_others or any(item.wire.name not in policy_filters() for item in changed)
+        if is_one_policy or needs_others or routes.is_waiting or not routes.came_back:
+            return False
+        carrying = [item for name, item in sorted(self._cache.crossing.items()) if routes.has(name)]
+        self._is_crossing = bool(carrying)
+        if carrying:
+            out.append(routes.respond(carrying, (), self._cache.generation))
+        return self._is_crossing
+
+    @property
+    def _is_in_step(self) -> bool:
+        """Whether the proxy has filters and routes of this control plane only."""
+        kinds = (EXTENSION, ROUTE)
+        return all(
+            kind in self.subscriptions and not self.subscriptions[kind].lacking(self._cache.of(kind)) for kind in kinds
+        )
 
     @property
     def is_held(self) -> bool:

@@ -3,53 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import grpc
 import pytest
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
+from tests.labs.collector import Collector
 from tests.labs.envoy_lab import lab, policy
-from tests.labs.waiting import PATIENCE_S, eventually
-from tierwall.engines.envoy.config.options import SocketAddress
+from tests.labs.waiting import eventually
 
 # Its messages have no types.
 service: Any = trace_service_pb2
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("needs_envoy")]
 
 
-class Collector:
-    """An OpenTelemetry collector; `spans` are the attributes of every span so far."""
-
-    def __init__(self) -> None:
-        self.spans: list[dict[str, str]] = []
-        self._server = grpc.server(ThreadPoolExecutor(2))
-        handler = grpc.unary_unary_rpc_method_handler(
-            self._export,
-            service.ExportTraceServiceRequest.FromString,
-            service.ExportTraceServiceResponse.SerializeToString,
-        )
-        name = "opentelemetry.proto.collector.trace.v1.TraceService"
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, {"Export": handler}),))
-        self.address = SocketAddress("127.0.0.1", self._server.add_insecure_port("127.0.0.1:0"))
-        self._server.start()
-
-    def _export(self, request: Any, context: Any) -> Any:
-        for resource in request.resource_spans:
-            # The generated messages have the earlier name of `scope_spans`, which is the same on the wire.
-            for scope in resource.instrumentation_library_spans:
-                for span in scope.spans:
-                    self.spans.append({entry.key: entry.value.string_value for entry in span.attributes})
-        return service.ExportTraceServiceResponse()
-
-    def close(self) -> None:
-        self._server.stop(0).wait(PATIENCE_S)
+def spans(collector: Collector) -> list[dict[str, str]]:
+    """Return the attributes of every span so far."""
+    # The generated messages have the earlier name of `scope_spans`, which is the same on the wire.
+    return [
+        {entry.key: entry.value.string_value for entry in span.attributes}
+        for request in tuple(collector.requests)
+        for resource in request.resource_spans
+        for scope in resource.instrumentation_library_spans
+        for span in scope.spans
+    ]
 
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    running = Collector()
+    running = Collector("opentelemetry.proto.collector.trace.v1.TraceService", service, "ExportTraceService")
     yield running
     running.close()
 
@@ -62,9 +44,9 @@ def test_spans_name_the_policies_that_decided(collector: Collector) -> None:
         assert "team" in caller.call("half")
 
         def span(tool: str) -> dict[str, str]:
-            return next((span for span in reversed(collector.spans) if span.get("gen_ai.tool.name") == tool), {})
+            return next((span for span in reversed(spans(collector)) if span.get("gen_ai.tool.name") == tool), {})
 
-        eventually(lambda: span("half") and span("allowed"), lambda: collector.spans)
+        eventually(lambda: span("half") and span("allowed"), lambda: spans(collector))
         for tool, verdict in (("allowed", "allowed"), ("half", "denied")):
             got = span(tool)
             assert got["tierwall.caller"] == "spiffe://cluster.local/ns/agents/sa/shopper"

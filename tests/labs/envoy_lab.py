@@ -227,7 +227,7 @@ class Lab:
         return server
 
     async def _envoy(self, node: str) -> EnvoyProcess:
-        process = EnvoyProcess(find_envoy(), self.socket, node, self.said.append, 1)
+        process = EnvoyProcess(find_envoy(), self.socket, node, self.said.append, 1, self.options.collector)
         await process.start()
         return process
 

@@ -146,7 +146,7 @@ class RunParams(StateParams, RequiredPathParams):
         help="Address that serves health, metrics and status.",
     )
     otlp: str | None = option(
-        metavar="HOST:PORT", help="Send a trace of every request to this OpenTelemetry collector (OTLP over gRPC)."
+        metavar="HOST:PORT", help="Send traces and metrics to this OpenTelemetry collector (OTLP over gRPC)."
     )
     decision_log: str = option(
         default="-", show_default="standard output", metavar="FILE", help="Log of decisions, as JSON lines."

@@ -220,7 +220,8 @@ class ControlPlane:
         if problems and not self.server.cache.of(LISTENER):
             raise InputError(problems, load.loaded)
         assert isinstance(xds, Path)
-        self.process = EnvoyProcess(envoy, xds, "tierwall", self._report_message, self._settings.concurrency)
+        concurrency, collector = self._settings.concurrency, self.controller.options.collector
+        self.process = EnvoyProcess(envoy, xds, "tierwall", self._report_message, concurrency, collector)
         await self.process.start()
 
     def _socket(self) -> Path:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from envoy.config.bootstrap.v3 import bootstrap_pb2
 
+from tierwall.engines.envoy.config import metrics
 from tierwall.engines.envoy.config.compile import XdsResources
 from tierwall.engines.envoy.config.options import MAX_PROGRAM_SIZE, SocketAddress
 
@@ -46,8 +47,13 @@ def secret_files(certificate: str, key: str, authority: str) -> dict[str, dict[s
     }
 
 
-def bootstrap(control_plane: Path | RemoteControlPlane, node: str, admin: Path) -> dict[str, Any]:
-    """Return a bootstrap in Envoy's JSON form, for a control plane on a Unix socket or with mutual TLS."""
+def bootstrap(
+    control_plane: Path | RemoteControlPlane, node: str, admin: Path, collector: SocketAddress | None = None
+) -> dict[str, Any]:
+    """Return a bootstrap in Envoy's JSON form, for a control plane on a Unix socket or with mutual TLS.
+
+    Envoy sends metrics to the OpenTelemetry collector, if there is one.
+    """
     cluster: dict[str, Any] = {
         "name": CONTROL_PLANE,
         "connect_timeout": "1s",
@@ -68,10 +74,12 @@ def bootstrap(control_plane: Path | RemoteControlPlane, node: str, admin: Path) 
     # Reconnect to a returning control plane within a second instead of Envoy's usual half minute.
     again = {"retry_back_off": {"base_interval": "0.1s", "max_interval": "1s"}}
     service = {"envoy_grpc": {"cluster_name": CONTROL_PLANE, "retry_policy": again}, "timeout": "1s"}
+    telemetry = metrics.bootstrap_parts(collector) if collector is not None else {}
+    clusters = [cluster, telemetry.pop("cluster")] if telemetry else [cluster]
     return {
         "node": {"id": node, "cluster": "tierwall"},
         "admin": {"address": {"pipe": {"path": str(admin), "mode": 0o600}}},
-        "static_resources": {"clusters": [cluster]},
+        "static_resources": {"clusters": clusters},
         "dynamic_resources": {
             "ads_config": {
                 "api_type": "DELTA_GRPC",
@@ -98,6 +106,7 @@ def bootstrap(control_plane: Path | RemoteControlPlane, node: str, admin: Path) 
                 }
             ]
         },
+        **telemetry,
     }
 
 

@@ -117,11 +117,17 @@ class PolicyFilters(Struct, frozen=True, eq=False):
         return {name: message for name, (_, message) in self.shards.items()}
 
     def after(
-        self, passed: Mapping[str, Checkpoint], number: int, acknowledged: int, refused: Collection[Identity] = ()
+        self,
+        passed: Mapping[str, Checkpoint],
+        number: int,
+        acknowledged: int,
+        refused: Collection[Identity] = (),
+        counts: bool = False,
     ) -> PolicyFilters:
         """Return the filters for routes that pass these checkpoints; proxies may still use earlier ones.
 
         Earlier checkpoints of policies that Envoy refuses are dropped: it would refuse the filters with them again.
+        `counts` lets Envoy count the verdicts of every rule (`metrics`); it is the same in all compilations.
         """
         retired = {**self.retired, **{name: (number, checkpoint) for name, checkpoint in self.passed.items()}}
         kept = [
@@ -132,7 +138,7 @@ class PolicyFilters(Struct, frozen=True, eq=False):
             and not (refused and any(policy.policy in refused for policy in checkpoint.policies))
         ]
         retired = dict(kept[-max(MAX_RETIRED, len(passed)) :])
-        shards = self._shards((*passed.values(), *(checkpoint for _, checkpoint in retired.values())))
+        shards = self._shards((*passed.values(), *(checkpoint for _, checkpoint in retired.values())), counts)
         began = {
             name: self.began[name] if before is not None and before.policies == checkpoint.policies else number
             for name, checkpoint in passed.items()
@@ -149,7 +155,7 @@ class PolicyFilters(Struct, frozen=True, eq=False):
         return replace(self, retired={name: item for name, item in self.retired.items() if name not in dropped})
 
     def _shards(
-        self, checkpoints: Iterable[Checkpoint]
+        self, checkpoints: Iterable[Checkpoint], counts: bool
     ) -> dict[str, tuple[tuple[tuple[str, CompiledPolicy], ...], Any]]:
         """Return every filter. A filter without policies denies everything."""
         by_filter: dict[str, list[tuple[str, CompiledPolicy]]] = {name: [] for _, name in filter_names()}
@@ -162,15 +168,16 @@ class PolicyFilters(Struct, frozen=True, eq=False):
             shard = self.shards.get(name)
             if shard is None or shard[0] != policies:
                 message = extension_pb2.TypedExtensionConfig(name=name)
-                message.typed_config.CopyFrom(packed(_shard(slot, policies)))
+                message.typed_config.CopyFrom(packed(_shard(slot, policies, counts)))
                 shard = policies, message
             out[name] = shard
         return out
 
 
-def _shard(slot: Slot, policies: Iterable[tuple[str, CompiledPolicy]]) -> Any:
+def _shard(slot: Slot, policies: Iterable[tuple[str, CompiledPolicy]], counts: bool) -> Any:
     """Return the filter of a shard: by checkpoint, the decision of the policy in this slot and what it asks about."""
     out = rbac_filter_pb2.RBAC(rules_stat_prefix=slot.prefix, shadow_rules_stat_prefix=slot.prefix)
+    out.track_per_rule_stats = counts
     trees: dict[str, MatcherTrees] = {}
     for name, policy in policies:
         trees[name] = policy.mcp

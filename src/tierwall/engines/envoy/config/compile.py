@@ -196,7 +196,9 @@ def _make(known: CompileState, in_force: ServedGateways | None) -> tuple[XdsReso
         refused=refused,
     )
     routes = known.routes.after(served.plans, compiler, options)
-    filters = known.filters.after(compiler.checkpoints, number, known.acknowledged, refused)
+    filters = known.filters.after(
+        compiler.checkpoints, number, known.acknowledged, refused, counts=options.collector is not None
+    )
     # Envoy asks only for the filters of its listeners, and those without HTTP do not have any.
     configs = {**filters.messages, **served.settings_configs} if served.plans else {}
     fence = ObjectFence()

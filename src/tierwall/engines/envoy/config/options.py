@@ -85,7 +85,7 @@ class EnvoyOptions(Struct, frozen=True, kw_only=True):
     # Additions to every listener: AccessLog messages, and HttpFilter messages before the router.
     access_logs: tuple[Any, ...] = ()
     http_filters: tuple[Any, ...] = ()
-    # The OpenTelemetry collector that gets traces; None for no traces.
+    # The OpenTelemetry collector that gets traces and metrics; None for neither.
     collector: SocketAddress | None = None
     # Additional Cluster messages.
     clusters: tuple[Any, ...] = ()

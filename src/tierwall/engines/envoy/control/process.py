@@ -26,6 +26,7 @@ from typing import NamedTuple
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.engines.envoy.config.bootstrap import RemoteControlPlane, bootstrap
 from tierwall.engines.envoy.config.connections import DRAIN_SECONDS
+from tierwall.engines.envoy.config.options import SocketAddress
 from tierwall.engines.private import private_folder, write_private
 
 OLDEST = (1, 40, 0)
@@ -98,7 +99,7 @@ def _version(path: Path) -> tuple[int, int, int]:
 class EnvoyProcess:
     """A supervised Envoy with a control plane.
 
-    `report` receives its log lines and a message whenever it is restarted.
+    `report` receives its log lines and a message whenever it is restarted; an OpenTelemetry `collector` its metrics.
     """
 
     def __init__(
@@ -108,12 +109,13 @@ class EnvoyProcess:
         node: str,
         report: Report,
         concurrency: int | None = None,
+        collector: SocketAddress | None = None,
     ) -> None:
         self._envoy = envoy
         self._folder = private_folder()
         self.admin = Path(self._folder.name) / "admin.sock"
         self._config = Path(self._folder.name) / "bootstrap.json"
-        write_private(self._config, json.dumps(bootstrap(control_plane, node, self.admin)).encode())
+        write_private(self._config, json.dumps(bootstrap(control_plane, node, self.admin, collector)).encode())
         self._report = report
         self._concurrency = concurrency
         self._task: asyncio.Task[None] | None = None

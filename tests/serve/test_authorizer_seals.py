@@ -147,7 +147,6 @@ def test_an_entry_without_its_name_is_refused(tmp_path: Path, shape: str) -> Non
         {"version": "v2"},
         {"namespace": "prod"},
         {"verb": "get"},
-        {"verb": "list"},
     ],
 )
 def test_a_chain_for_another_request_is_refused(tmp_path: Path, shape: str, changes: dict[str, str]) -> None:

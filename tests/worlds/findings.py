@@ -232,7 +232,7 @@ GRID: dict[str, Row] = {
             gateway.policy("narrow", "HTTPRoute/route", traffic=HALF_BODY),
         ),
     ),
-    "TW307": Row("TW307 TW662", places(gateway.policy("p", "Gateway/gw", traffic=BROKEN_CONDITION))),
+    "TW307": Row("TW307", places(gateway.policy("p", "Gateway/gw", traffic=BROKEN_CONDITION))),
     "TW308": Row(
         "TW308", places(gateway.route(parents=[{"name": "gone"}], rules=[{"backendRefs": [gateway.tools_ref()]}]))
     ),

@@ -28,7 +28,8 @@ from tierwall.network.reach.matrix import (
 )
 from tierwall.network.reach.membership import Membership
 from tierwall.network.reach.naming import EndpointNames
-from tierwall.network.reach.spaces import bits, mask_of, union
+from tierwall.network.reach.rows import Row, Rows, decided_differently
+from tierwall.network.reach.spaces import bits, mask_of, transposed, union
 from tierwall.resources.snapshot import KindKey, Snapshot
 from tierwall.resources.workloads import WORKLOADS
 
@@ -122,7 +123,8 @@ def _reasons(parts: Iterable[ChangedConnections]) -> tuple[ConnectionFlow, ...]:
 def differences(before: Snapshot, after: Snapshot) -> Iterator[ChangedConnections]:
     """Yield every change, destination by destination.
 
-    First the verdicts of all connections that may change are compared, then those that do change are explained.
+    First the rows of the ends whose policies change are compared, then the verdicts of the connections that may change
+    by this, and at last those that do change are explained.
     """
     changed = changed_objects(before, after)
     if not changed:
@@ -132,10 +134,12 @@ def differences(before: Snapshot, after: Snapshot) -> Iterator[ChangedConnection
     yield from _one_sided(old, old.everybody & ~counterparts.common, REMOVED)
     yield from _one_sided(new, new.everybody & ~mask_of(counterparts.before), ADDED)
     sides = _Sides.of(old, new, counterparts)
-    candidates = _candidates(old, new, counterparts, changed)
-    comparison = _Comparison(sides, candidates, explain=False)
+    rows = sides.rows(explain=False)
+    senders, receivers = _touched_ends(sides, changed)
+    candidates = _candidates(sides, rows, senders, receivers)
+    comparison = _Comparison(sides, rows, candidates)
     if pairs := {bit: sources for bit in candidates if (sources := comparison.changed_sources(bit))}:
-        yield from _Comparison(sides, pairs, explain=True).changes()
+        yield from _Comparison(sides, sides.rows(explain=True), pairs).changes()
 
 
 def changed_objects(before: Snapshot, after: Snapshot) -> set[tuple[KindKey, Reference]]:
@@ -149,17 +153,16 @@ def changed_objects(before: Snapshot, after: Snapshot) -> set[tuple[KindKey, Ref
     }
 
 
-def _candidates(
-    old: EndpointClasses, new: EndpointClasses, counterparts: ClassTranslator, changed: set[tuple[KindKey, Reference]]
-) -> dict[int, int]:
-    """Return the connections that may change: destinations on both sides, each with its sources.
+def _touched_ends(sides: _Sides, changed: set[tuple[KindKey, Reference]]) -> tuple[int, int]:
+    """Return the sources and the destinations that decide about connections, and may do so otherwise than before.
 
     A connection is decided by the policies of its source's egress and of its destination's ingress, and by what they
     see of both ends.
     """
+    old, new, counterparts, _ = sides
     common, kinds = counterparts.common, {kind for kind, _ in changed}
     if not kinds <= _LOCAL:
-        return dict.fromkeys(bits(common), common)
+        return common, common
     before, after = touched(old, new) if kinds - set(POLICY_KINDS) else (0, 0)
     ends = common & (before | counterparts.in_old(after))
     policies = {reference for kind, reference in changed if kind in POLICY_KINDS}
@@ -172,8 +175,35 @@ def _candidates(
         )
         for direction in (Direction.EGRESS, Direction.INGRESS)
     )
-    wanted = {bit: common if receivers >> bit & 1 else senders for bit in bits(common)}
+    return senders, receivers
+
+
+def _candidates(sides: _Sides, rows: tuple[Rows, Rows], senders: int, receivers: int) -> dict[int, int]:
+    """Return the connections that may change: destinations on both sides, each with its sources.
+
+    If both sides have the same classes, only connections that the policies of one end decide differently can change.
+    """
+    common = sides.counterparts.common
+    if sides.have_same_classes:
+        incoming = _decided_differently(sides, rows, receivers, Direction.INGRESS)
+        outgoing = transposed(_decided_differently(sides, rows, senders, Direction.EGRESS))
+        outgoing += [0] * (len(incoming) - len(outgoing))
+        wanted = {bit: (incoming[bit] | outgoing[bit]) & common for bit in bits(common)}
+    else:
+        wanted = {bit: common if receivers >> bit & 1 else senders for bit in bits(common)}
     return {bit: sources for bit, sources in wanted.items() if sources}
+
+
+def _decided_differently(sides: _Sides, rows: tuple[Rows, Rows], ends: int, direction: Direction) -> list[int]:
+    """Return for each class the others about which its policies decide differently; only some ends are looked at."""
+    different = [0] * len(sides.old.all)
+    known: dict[tuple[Row, Row], int] = {}
+    for bit in bits(ends):
+        pair = rows[0].row(sides.old.all[bit], direction), rows[1].row(sides.new.all[bit], direction)
+        if pair not in known:
+            known[pair] = decided_differently(*pair) & sides.old.everybody
+        different[bit] = known[pair]
+    return different
 
 
 def _is_touched(classes: EndpointClasses, bit: int, direction: Direction, changed: set[Reference]) -> bool:
@@ -217,20 +247,31 @@ class _Sides(NamedTuple):
         after = before if old.all is new.all else Membership(new)
         return cls(old, new, counterparts, (before, after))
 
+    @property
+    def have_same_classes(self) -> bool:
+        """Whether the classes of both sides are the same, and not only line up."""
+        return self.old.all is self.new.all
+
+    def rows(self, explain: bool) -> tuple[Rows, Rows]:
+        """Return the rows of both sides; results of policies that both have are computed once."""
+        old, new = self.memberships
+        before = Rows(self.old, explain, old)
+        return before, before.of_model(self.new) if self.have_same_classes else Rows(self.new, explain, new)
+
 
 class _Comparison:
     """Compares some destinations, each with its sources, between sides whose classes line up.
 
-    `pairs` and all results are in numbers of the old side. Without `explain`, only verdicts are compared.
+    `pairs` and all results are in numbers of the old side. If the rows do not explain, only verdicts are compared.
     """
 
-    def __init__(self, sides: _Sides, pairs: Mapping[int, int], explain: bool) -> None:
+    def __init__(self, sides: _Sides, rows: tuple[Rows, Rows], pairs: Mapping[int, int]) -> None:
         counterparts = sides.counterparts
         self._pairs, self._counterparts = pairs, counterparts
         then = {counterparts.after[bit]: counterparts.in_new(sources) for bit, sources in pairs.items()}
         self._old, new_side = (
-            reach_matrix(classes, explain=explain, denied=True, pairs=each, membership=membership)
-            for classes, each, membership in zip(sides[:2], (pairs, then), sides.memberships, strict=True)
+            reach_matrix(of_side.classes, denied=True, pairs=each, rows=of_side)
+            for of_side, each in zip(rows, (pairs, then), strict=True)
         )
         self._old_of = {bit: group for group in self._old.groups for bit in bits(group.destinations)}
         self._new_of = {

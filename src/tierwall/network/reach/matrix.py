@@ -175,15 +175,15 @@ def reach_matrix(
     pairs: Mapping[int, int] | None = None,
     ports: Sequence[PortRange] | None = None,
     progress: Progress | None = None,
-    membership: Membership | None = None,
+    rows: Rows | None = None,
 ) -> ReachMatrix:
     """Return the matrix of all classes, or of some sources, destinations and ports; with a focus, to and from it.
 
     With `explain`, passages also differ by the rules that decide them. With `denied`, denied passages are included.
-    `pairs` has the only destinations that are asked about, each with its only sources. `membership` is that of the
-    classes, if it is known.
+    `pairs` has the only destinations that are asked about, each with its only sources. `rows` are those of the classes,
+    if they are at hand.
     """
-    rows = Rows(classes, explain, membership)
+    rows = Rows(classes, explain) if rows is None else rows
     wanted = rows.ports.everything if ports is None else union(map(rows.ports.mask, ports))
     if pairs is not None:
         sources, destinations = union(set(pairs.values())), mask_of(pairs)

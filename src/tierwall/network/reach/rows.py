@@ -7,6 +7,7 @@ once: if the rules of a tier see no difference between two subjects, they have t
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 from typing import Any, NamedTuple, assert_never
 
 from msgspec import Struct
@@ -27,6 +28,11 @@ from tierwall.network.model.rules import (
 )
 from tierwall.network.reach.classes import EndpointClass, EndpointClasses
 from tierwall.network.reach.membership import Membership, RuleEffects, joined_rules, rule_cells
+from tierwall.network.reach.spaces import union
+
+
+# Rows with more pairs of cells than this are not compared.
+MAX_CELL_PAIRS = 4096
 
 
 class RowCell(NamedTuple):
@@ -66,6 +72,15 @@ class Rows:
         default, free = (DEFAULT_ALLOW, NOT_APPLICABLE) if explain else (Outcome(ALLOW, None), Outcome(ALLOW, None))
         self._default = [RowCell(everything, ((default, everybody),))]
         self._free = Row((RowCell(everything, ((free, everybody),)),))
+
+    def of_model(self, classes: EndpointClasses) -> Rows:
+        """Return the rows of another model, which has the same classes; what is known of the policies of both is shared.
+
+        INVARIANT: results are kept by policies, and a policy that both models have is the same object.
+        """
+        rows = copy(self)
+        rows.classes = classes
+        return rows
 
     def row(self, endpoint_class: EndpointClass, direction: Direction) -> Row:
         """Return the row of one class in one direction."""
@@ -130,6 +145,21 @@ class Rows:
         if attributes is None:
             attributes = self._attributes[key] = sorted(set(_attributes_seen(policies, direction)))
         return tuple([_value(subject, kind, name) for kind, name in attributes])
+
+
+def decided_differently(before: Row, after: Row) -> int:
+    """Return the classes for which two rows have different outcomes on some port; everybody if that takes long to see."""
+    if before is after:
+        return 0
+    if len(before.cells) * len(after.cells) > MAX_CELL_PAIRS:
+        return -1
+    different = 0
+    for ports, parts in before.cells:
+        for other_ports, other_parts in after.cells:
+            if ports & other_ports and parts != other_parts:
+                for outcome, mask in parts:
+                    different |= union(mask & other for now, other in other_parts if now != outcome)
+    return different
 
 
 def reachable(stack: Stack[TieredPolicy]) -> Stack[TieredPolicy]:

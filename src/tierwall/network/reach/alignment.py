@@ -21,7 +21,7 @@ def aligned(before: NetworkModel, after: NetworkModel) -> tuple[EndpointClasses,
             ports |= {PortRange(protocol, number, number) for protocol, number in pod.named_ports[name]}
     blocks = [*old_attributes.blocks, *new_attributes.blocks]
     plain = EndpointClasses(after, None, blocks, ports, new_attributes)
-    if before.endpoints is after.endpoints and old_attributes.tells_apart_like(new_attributes):
+    if before.endpoints is after.endpoints and new_attributes.covers_labels(old_attributes):
         return plain.of_model(before), plain
     old = EndpointClasses(
         before, lambda endpoint: _bit(plain, counterpart(after, endpoint)), blocks, ports, old_attributes

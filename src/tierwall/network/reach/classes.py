@@ -57,9 +57,12 @@ class RelevantLabels:
         """Add one value of a key."""
         self._values.setdefault(key, set()).add(value)
 
-    def is_like(self, other: RelevantLabels) -> bool:
-        """Whether both look at the same labels."""
-        return (self._values, self._exact) == (other._values, other._exact)
+    def covers(self, other: RelevantLabels) -> bool:
+        """Whether these are all labels that others look at, and maybe more."""
+        values = self._values
+        return self._exact >= other._exact and all(
+            key in values and values[key] >= wanted for key, wanted in other._values.items()
+        )
 
     def relevant(self, labels: Mapping[str, str]) -> tuple[tuple[str, str | None], ...]:
         """Return the relevant part of some labels; a value that no policy mentions becomes OTHER."""
@@ -91,13 +94,22 @@ class RelevantAttributes:
             if any(relation.compares_names for relation in relations):
                 self._add_names(policy.namespaces, model)
 
-    def tells_apart_like(self, other: RelevantAttributes) -> bool:
-        """Whether both tell the same endpoints apart, if their blocks are the same."""
+    def covers_labels(self, other: RelevantAttributes) -> bool:
+        """Whether these tell apart all endpoints that others tell apart, if their blocks are the same."""
         return (
-            (self.named_ports, self.by_node, self.by_domain) == (other.named_ports, other.by_node, other.by_domain)
-            and self.namespaces.is_like(other.namespaces)
-            and self.pods.is_like(other.pods)
-            and self.nodes.is_like(other.nodes)
+            self.named_ports >= other.named_ports
+            and (self.by_node, self.by_domain) == (other.by_node, other.by_domain)
+            and self.namespaces.covers(other.namespaces)
+            and self.pods.covers(other.pods)
+            and self.nodes.covers(other.nodes)
+        )
+
+    def covers(self, other: RelevantAttributes) -> bool:
+        """Whether these tell apart all endpoints and ports that others tell apart."""
+        return (
+            self.covers_labels(other)
+            and self.blocks.keys() >= other.blocks.keys()
+            and self.port_ranges >= other.port_ranges
         )
 
     def with_more(self, blocks: Iterable[Block], ports: Iterable[PortRange]) -> RelevantAttributes:

@@ -17,7 +17,7 @@ from tierwall.network.model.model import network_model
 from tierwall.network.model.policies import KINDS as POLICY_KINDS
 from tierwall.network.model.rules import Direction
 from tierwall.network.reach.alignment import ClassTranslator, aligned, touched
-from tierwall.network.reach.classes import EndpointClasses
+from tierwall.network.reach.classes import EndpointClasses, RelevantAttributes
 from tierwall.network.reach.listing import ConnectionEntry, ConnectionFlow, FlowDescriber, only_itself
 from tierwall.network.reach.matrix import (
     ConnectionPassage,
@@ -30,6 +30,7 @@ from tierwall.network.reach.membership import Membership
 from tierwall.network.reach.naming import EndpointNames
 from tierwall.network.reach.rows import Row, Rows, decided_differently
 from tierwall.network.reach.spaces import bits, mask_of, transposed, union
+from tierwall.resources.once import per_snapshot
 from tierwall.resources.snapshot import KindKey, Snapshot
 from tierwall.resources.workloads import WORKLOADS
 
@@ -129,11 +130,10 @@ def differences(before: Snapshot, after: Snapshot) -> Iterator[ChangedConnection
     changed = changed_objects(before, after)
     if not changed:
         return
-    old, new = aligned(network_model(before), network_model(after))
-    counterparts = ClassTranslator(old, new)
+    sides = _Sides.of(before, after)
+    old, new, counterparts, _ = sides
     yield from _one_sided(old, old.everybody & ~counterparts.common, REMOVED)
     yield from _one_sided(new, new.everybody & ~mask_of(counterparts.before), ADDED)
-    sides = _Sides.of(old, new, counterparts)
     rows = sides.rows(explain=False)
     senders, receivers = _touched_ends(sides, changed)
     candidates = _candidates(sides, rows, senders, receivers)
@@ -233,19 +233,26 @@ _NOBODY = DestinationGroup(0, (), 0)
 
 
 class _Sides(NamedTuple):
-    """Both sides of a comparison: the classes, which line up, and what rules match."""
+    """Both sides of a comparison: the classes, which line up, and the rows of the old one, brief and explained."""
 
     old: EndpointClasses
     new: EndpointClasses
     counterparts: ClassTranslator
-    memberships: tuple[Membership, Membership]
+    old_rows: tuple[Rows, Rows]
 
     @classmethod
-    def of(cls, old: EndpointClasses, new: EndpointClasses, counterparts: ClassTranslator) -> _Sides:
-        before = Membership(old)
-        # Rules match the same where both sides have the same endpoints.
-        after = before if old.all is new.all else Membership(new)
-        return cls(old, new, counterparts, (before, after))
+    def of(cls, before: Snapshot, after: Snapshot) -> _Sides:
+        """Return both sides; if the new one tells nobody apart that the old one does not, the old one is at hand."""
+        models = network_model(before), network_model(after)
+        if models[0].endpoints is models[1].endpoints and _own_attributes(before).covers(_own_attributes(after)):
+            known = _own_rows(before)
+            old = known[0].classes
+            new = old.of_model(models[1])
+        else:
+            old, new = aligned(*models)
+            membership = Membership(old)
+            known = Rows(old, False, membership), Rows(old, True, membership)
+        return cls(old, new, ClassTranslator(old, new), known)
 
     @property
     def have_same_classes(self) -> bool:
@@ -253,10 +260,23 @@ class _Sides(NamedTuple):
         return self.old.all is self.new.all
 
     def rows(self, explain: bool) -> tuple[Rows, Rows]:
-        """Return the rows of both sides; results of policies that both have are computed once."""
-        old, new = self.memberships
-        before = Rows(self.old, explain, old)
-        return before, before.of_model(self.new) if self.have_same_classes else Rows(self.new, explain, new)
+        """Return the rows of both sides."""
+        before = self.old_rows[explain]
+        return before, before.of_model(self.new) if self.have_same_classes else Rows(self.new, explain)
+
+
+@per_snapshot
+def _own_attributes(snapshot: Snapshot) -> RelevantAttributes:
+    """Return the attributes that the policies of a snapshot look at."""
+    return RelevantAttributes(network_model(snapshot))
+
+
+@per_snapshot
+def _own_rows(snapshot: Snapshot) -> tuple[Rows, Rows]:
+    """Return the rows of a snapshot's own classes, brief and explained: a world is compared with many edits of it."""
+    classes = EndpointClasses(network_model(snapshot), attributes=_own_attributes(snapshot))
+    membership = Membership(classes)
+    return Rows(classes, False, membership), Rows(classes, True, membership)
 
 
 class _Comparison:

@@ -30,7 +30,6 @@ from tierwall.network.reach.classes import EndpointClass, EndpointClasses
 from tierwall.network.reach.membership import Membership, RuleEffects, joined_rules, rule_cells
 from tierwall.network.reach.spaces import union
 
-
 # Rows with more pairs of cells than this are not compared.
 MAX_CELL_PAIRS = 4096
 
@@ -74,12 +73,15 @@ class Rows:
         self._free = Row((RowCell(everything, ((free, everybody),)),))
 
     def of_model(self, classes: EndpointClasses) -> Rows:
-        """Return the rows of another model, which has the same classes; what is known of the policies of both is shared.
+        """Return the rows of another model, which has the same classes. They begin with all that is known of these.
 
         INVARIANT: results are kept by policies, and a policy that both models have is the same object.
         """
         rows = copy(self)
-        rows.classes = classes
+        # What policies of the other model match is not kept here: these rows may be those of many comparisons.
+        rows.classes, rows.membership = classes, Membership(classes)
+        rows._rows, rows._by_cells, rows._below = self._rows.copy(), self._by_cells.copy(), self._below.copy()
+        rows._attributes, rows._results = self._attributes.copy(), self._results.copy()
         return rows
 
     def row(self, endpoint_class: EndpointClass, direction: Direction) -> Row:
@@ -148,7 +150,7 @@ class Rows:
 
 
 def decided_differently(before: Row, after: Row) -> int:
-    """Return the classes for which two rows have different outcomes on some port; everybody if that takes long to see."""
+    """Return the classes that two rows decide differently on some port; everybody if that takes long to find."""
     if before is after:
         return 0
     if len(before.cells) * len(after.cells) > MAX_CELL_PAIRS:

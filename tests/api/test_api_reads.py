@@ -137,6 +137,34 @@ def test_a_custom_resource_selects_by_the_fields_of_its_version() -> None:
     assert widest.options == "--field-selector spec.color=red"
 
 
+def custom(name: str, **properties: dict[str, Any]) -> dict[str, Any]:
+    """Define a resource that selects by the properties of its spec."""
+    schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}}
+    selected = [{"jsonPath": f".spec.{field}"} for field in properties]
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"plural": name, "singular": name[:-1], "kind": name[:-1].title()}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{name}.example.com"},
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": names,
+            "versions": [{**version, "selectableFields": selected}],
+        },
+    }
+
+
+@pytest.mark.parametrize("number", ["7", str(10**15), str(10**18), str(2**63 - 1), str(-(2**63))])
+def test_integers_of_any_size_are_selected(number: str) -> None:
+    reads = world(("Allow", "object.spec.size == 5"), objects=(custom("boxes", size={"type": "integer"}),))
+    boxes = {"group": "example.com", "resource": "boxes"}
+    assert verdict(reads, "", "spec.size=5", **boxes) == "Allow"
+    assert verdict(reads, "", f"spec.size={number}", **boxes) == "NoOpinion"
+    assert verdict(reads, "", "spec.size=05", **boxes) == "Allow", "no integer is written like this"
+
+
 def test_the_namespace_and_the_name_of_a_request_fix_theirs() -> None:
     reads = world(("Allow", 'object.metadata.namespace == "dev" && object.metadata.name == "a"'))
     assert verdict(reads, "", "metadata.name=a", namespace="dev", name="a") == "Allow"

@@ -6,6 +6,7 @@ into. The conditions cannot tell apart what is in one part, so a selector matter
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -38,6 +39,8 @@ _METADATA = Shape(
     },
     required=frozenset(("name",)),
 )
+# As selectors write it: 64 bits have at most 19 digits.
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 
 class ValuePart(msgspec.Struct, frozen=True):
@@ -115,9 +118,7 @@ class SelectableValue:
             return text
         if self.kind is ValueKind.BOOL:
             return {"true": True, "false": False}.get(text)
-        digits = text.removeprefix("-")
-        is_number = digits.isdigit() and len(digits) < 16 and str(int(text)) == text
-        return int(text) if is_number else None
+        return int(text) if _INTEGER.fullmatch(text) else None
 
     def selected_value(self, constraint: KeySelection, value: Any) -> Any:
         """Return a value that the constraint selects, in the region of this one; None if it is not there."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -163,6 +164,19 @@ def test_integers_of_any_size_are_selected(number: str) -> None:
     assert verdict(reads, "", "spec.size=5", **boxes) == "Allow"
     assert verdict(reads, "", f"spec.size={number}", **boxes) == "NoOpinion"
     assert verdict(reads, "", "spec.size=05", **boxes) == "Allow", "no integer is written like this"
+
+
+@pytest.mark.parametrize("text", ["a\nb", "a\x1b[31mb", "a\x7fb"])
+def test_selectors_that_cannot_be_printed_are_not_told(text: str) -> None:
+    condition = f"object.spec.color == {json.dumps(text)} || object.metadata.labels.owner == 'alice'"
+    reads = world(("Allow", condition), objects=(custom("shirts", color={"type": "string"}),))
+    shirts = {"group": "example.com", "resource": "shirts"}
+    assert [str(each) for each in reads.widest(question(**shirts)).selectors] == ["-l owner=alice"]
+    named = world(
+        ("Allow", "object.metadata.labels.owner == 'alice'"), objects=(custom("shirts", color={"type": "string"}),)
+    )
+    refused = named.ask(question("", f"spec.color={text}", **shirts))
+    assert str(refused.detail.suggestion) == "-l owner=alice"
 
 
 def test_the_namespace_and_the_name_of_a_request_fix_theirs() -> None:

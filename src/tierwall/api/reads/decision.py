@@ -177,7 +177,12 @@ def _suggestion(
 def _is_allowed(
     chain: Chain, attributes: Attributes, selector: ReadSelector, known: tuple[SelectableField, ...]
 ) -> bool:
-    """Whether the request would be allowed with this selector, which may change what policies say about it."""
+    """Whether the request would be allowed with this selector, which may change what policies say about it.
+
+    One that cannot be printed is never told: escaped, it would be another one.
+    """
+    if not selector.is_printable:
+        return False
     asked = with_selector(attributes, selector.labels, selector.fields)
     if selection_of(asked, known).selects_nothing:
         return False

@@ -50,6 +50,11 @@ class ReadSelector(msgspec.Struct, frozen=True):
         words = ["-l", labels] if labels else []
         return shlex.join([*words, *(["--field-selector", fields] if fields else [])])
 
+    @property
+    def is_printable(self) -> bool:
+        """Whether it can be printed as it is: control characters are escaped in every output."""
+        return self.label_selector.isprintable() and self.field_selector.isprintable()
+
     def to_dict(self) -> dict[str, str]:
         """Return `{labelSelector, fieldSelector}`, as a list request has them."""
         return {"labelSelector": self.label_selector, "fieldSelector": self.field_selector}

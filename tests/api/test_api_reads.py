@@ -20,6 +20,7 @@ from tierwall.api.reads.selector_text import (
 )
 from tierwall.api.wire.review import DecodedReview, read_access_review
 from tierwall.core.labels import Requirement
+from tierwall.logic.conflict_driven import ConflictDrivenSolver
 
 OWN = 'object.metadata.labels.owner == "alice"'
 
@@ -177,6 +178,22 @@ def test_selectors_that_cannot_be_printed_are_not_told(text: str) -> None:
     )
     refused = named.ask(question("", f"spec.color={text}", **shirts))
     assert str(refused.detail.suggestion) == "-l owner=alice"
+
+
+def test_the_search_for_a_selector_ends_at_a_limit_of_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    solve = ConflictDrivenSolver.solve
+
+    def counted(self: ConflictDrivenSolver, *given: Any) -> bool | None:
+        asked.append(1)
+        return solve(self, *given)
+
+    monkeypatch.setattr(ConflictDrivenSolver, "solve", counted)
+    reads = world(*(("Allow", f'object.metadata.labels.k{number} == "u{number}"') for number in range(120)))
+    refused = reads.ask(question("owner=alice"))
+    assert refused.detail.witness == {"metadata": {"name": "a", "labels": {"owner": "alice"}}}
+    assert reads.widest(question()).why == "the limit of work is reached"
+    assert 100 < len(asked) < 4_000
 
 
 def test_the_namespace_and_the_name_of_a_request_fix_theirs() -> None:

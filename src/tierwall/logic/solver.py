@@ -85,17 +85,24 @@ class CircuitSolver:
         """Return the value of a literal in the model that `possible` found; it must be part of some question."""
         return self._engine.is_true(literal)
 
-    def smallest(self, literals: Sequence[int], preferences: Iterable[int], conflicts: int | None = None) -> list[int]:
+    def smallest(
+        self,
+        literals: Sequence[int],
+        preferences: Iterable[int],
+        conflicts: int | None = None,
+        most: int | None = None,
+    ) -> list[int]:
         """Return the literals with every preference added, in order, that is still possible beside those before it.
 
         The literals must be possible. Where the preferences decide every variable, the result is the one smallest
-        model, whichever solver found it; unless one preference takes more than so many conflicts, and is left out.
+        model, whichever solver found it; unless one preference takes more than so many conflicts, and is left out. Of
+        more than `most` preferences, the others are only part of the question.
         """
         chosen = list(literals)
         wanted = list(preferences)
         self._hand_over([*chosen, *wanted])
         current = self._model(chosen, wanted)
-        for position, literal in enumerate(wanted):
+        for position, literal in enumerate(wanted[:most]):
             if literal in current:
                 chosen.append(literal)
             elif self._engine.solve([*chosen, literal], conflicts):

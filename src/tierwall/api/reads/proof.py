@@ -30,6 +30,8 @@ from tierwall.logic.unsupported import Unsupported
 # A share of what a proof may cost, because a request waits; and conflicts of the solver.
 EFFORT = 0.1
 CONFLICTS = 1_000
+# What the search for a small object may look through: each wish for it takes as much as the circuit is large.
+SMALLNESS = 200_000
 # How many texts of a region are looked for: selectors can say a region of so few.
 MEMBERS = 4
 MAX_PROOFS = 256
@@ -124,7 +126,8 @@ class ReadProof:
 
     def value_in_model(self, preferences: list[int], literals: list[int]) -> Mapping[str, Any]:
         """Return the smallest object for which these literals are true; they must be possible."""
-        self._solver.smallest(literals, [*preferences, *self._values.preferences()], CONFLICTS)
+        wanted = [*preferences, *self._values.preferences()]
+        self._solver.smallest(literals, wanted, CONFLICTS, SMALLNESS // self.circuit.size)
         value: Mapping[str, Any] = self._values.value(self._shown.value, self._solver)
         return value
 

@@ -22,6 +22,8 @@ from tierwall.core.labels import Requirement
 
 # Selectors that are found, and objects that are looked at.
 MAX_SELECTORS, MAX_OBJECTS = 16, 64
+# Questions to the solver, by the size of the circuit that each looks through: a request that is refused waits for them.
+MAX_WORK = 1_000_000
 
 
 class SelectorChoice(msgspec.Struct, frozen=True):
@@ -58,6 +60,7 @@ class WidestSearch:
         }
         # Whether there are no others.
         self.is_complete = False
+        self._work = MAX_WORK
 
     def selectors(self) -> list[ReadSelector]:
         """Return the widest selectors that were found, the shortest first."""
@@ -65,6 +68,8 @@ class WidestSearch:
         outside = list(self._fixed)
         for _ in range(MAX_OBJECTS):
             question = [*outside, self._proof.allowed]
+            if not self._may_ask(sum(map(len, self._choices.values()))):
+                break
             possible = self._proof.possible(question)
             if not possible:
                 self.is_complete = possible is False
@@ -72,6 +77,8 @@ class WidestSearch:
             left = self._narrowest(question)
             if self._is_allowed(left):
                 left = self._widened(left)
+                if self._work < 0:
+                    break
                 selectors.update(dict.fromkeys(_selectors(self._choices, left)))
             if len(selectors) >= MAX_SELECTORS:
                 break
@@ -98,7 +105,13 @@ class WidestSearch:
         return left
 
     def _is_allowed(self, left: Left) -> bool:
-        return self._proof.possible([*self._fixed, *self._literals(left), -self._proof.allowed]) is False
+        literals = [*self._fixed, *self._literals(left), -self._proof.allowed]
+        return self._may_ask(1) and self._proof.possible(literals) is False
+
+    def _may_ask(self, count: int) -> bool:
+        """Whether there is work left for so many questions, which are counted."""
+        self._work -= count * self._proof.circuit.size
+        return self._work >= 0
 
     def _literals(self, left: Left) -> list[int]:
         return [

@@ -310,6 +310,12 @@ def is_inside(question: ApiQuestion, region: dict[str, Any], read: ApiRegion) ->
     """Whether a request is in a region. Where it has an expression, those without data are left out."""
     if not _has_fields(question, read.fields) or ("path" in region and not question.path):
         return False
+    attributes = attributes_of(question, [])
+    operation = "CONNECT" if attributes.is_connect else OPERATIONS.get(question.verb)
+    if question.has_data is not attributes.supports_conditions or (
+        question.has_data and question.operation != operation
+    ):
+        return False  # Another resource than was drawn carries other data.
     if not set(read.has_groups) <= set(question.groups) or set(read.lacks_groups) & set(question.groups):
         return False
     return "where" not in region or (question.has_data and is_true_of(question, region["where"]))

@@ -22,7 +22,8 @@ class Collector:
             self._export, getattr(messages, f"{prefix}Request").FromString, self._answer.SerializeToString
         )
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"Export": handler}),))
-        self.address = SocketAddress("127.0.0.1", self._server.add_insecure_port("127.0.0.1:0"))
+        # As people write it; the server listens on one of its addresses only.
+        self.address = SocketAddress("localhost", self._server.add_insecure_port("127.0.0.1:0"))
         self._server.start()
 
     def _export(self, request: Any, context: Any) -> Any:

@@ -100,9 +100,19 @@ def _dns(service: str, namespace: str, options: EnvoyOptions) -> str:
 
 
 def cluster(
-    name: str, address: SocketAddress, *, tls: bool = False, http2: bool = False, headers: tuple[str, ...] | None = None
+    name: str,
+    address: SocketAddress,
+    *,
+    tls: bool = False,
+    http2: bool = False,
+    either_family: bool = False,
+    headers: tuple[str, ...] | None = None,
 ) -> Any:
-    """Return a cluster with one address, to which only these request headers are sent (None for all)."""
+    """Return a cluster with one address, to which only these request headers are sent (None for all).
+
+    With TLS, or if `either_family` is set, a name is one host, reached by its IPv4 or IPv6 addresses. Otherwise each
+    address is an endpoint.
+    """
     out = cluster_pb2.Cluster(name=name)
     out.connect_timeout.seconds = 5
     # A slow DNS answer for one name must not delay the whole Gateway; only the backend of that name answers 503.
@@ -110,10 +120,10 @@ def cluster(
     # Silence ends no stream, so a backend whose machine is gone is noticed by TCP.
     out.upstream_connection_options.tcp_keepalive.CopyFrom(tcp_keepalive())
     is_ip = read_ip(address.host) is not None
-    by_name = cluster_pb2.Cluster.LOGICAL_DNS if tls else cluster_pb2.Cluster.STRICT_DNS
+    by_name = cluster_pb2.Cluster.LOGICAL_DNS if tls or either_family else cluster_pb2.Cluster.STRICT_DNS
     out.type = cluster_pb2.Cluster.STATIC if is_ip else by_name
     if out.type == cluster_pb2.Cluster.LOGICAL_DNS:
-        # Hosts outside may have addresses of both families, and not every cluster reaches both.
+        # Not every cluster reaches both families, and not every server listens on both.
         out.dns_lookup_family = cluster_pb2.Cluster.ALL
     if tls:
         context = tls_pb2.UpstreamTlsContext(sni=address.host)

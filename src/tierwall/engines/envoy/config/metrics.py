@@ -51,7 +51,7 @@ def bootstrap_parts(collector: SocketAddress) -> dict[str, Any]:
     # Envoy 1.40 knows this field, but the generated messages do not.
     sink["typed_config"]["max_data_points_per_request"] = MAX_COUNTERS_PER_MESSAGE
     return {
-        "cluster": _document(clusters.cluster(COLLECTOR, collector, http2=True)),
+        "cluster": _document(clusters.cluster(COLLECTOR, collector, http2=True, either_family=True)),
         "stats_config": _document(config),
         "stats_sinks": [sink],
     }

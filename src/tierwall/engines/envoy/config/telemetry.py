@@ -23,7 +23,7 @@ _PLACE_KEYS = ("gateway", "listener", "backend")
 
 def collector_cluster(address: SocketAddress) -> Any:
     """Return the cluster of the collector."""
-    return clusters.cluster(COLLECTOR, address, http2=True)
+    return clusters.cluster(COLLECTOR, address, http2=True, either_family=True)
 
 
 def tracing() -> Any:

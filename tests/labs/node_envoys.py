@@ -89,6 +89,7 @@ class NodeEnvoys:
         command = [TIERWALL, "crds", *_KINDS]
         definitions = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         self.nodes.kubectl("apply", "--server-side", "-f", "-", stdin=definitions)
+        self.nodes.kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", "-", stdin=definitions)
         self.nodes.kubectl("create", "namespace", SHOP)
         account = ("--namespace", SHOP, "get", "serviceaccount", "default")
         eventually(lambda: self.nodes.try_kubectl(*account).returncode == 0, "the ServiceAccount of pods")

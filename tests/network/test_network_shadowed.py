@@ -212,7 +212,9 @@ def _with_probes(policy: Object, direction: str) -> Object:
 def proved(objects: list[Object]) -> set[str]:
     """Return the rules that are proved to be ineffective."""
     model = network_model(snapshot(objects))
-    shadows = ShadowProver(model)
+    shadows = ShadowProver(
+        model, {rule for tier in model.tiers for policy in tier.policies for rule in policy.all_rules}
+    )
     return {
         str(rule)
         for tier in model.tiers

@@ -131,7 +131,7 @@ class RuleWalk:
         """Proves what is said about all connections."""
         from tierwall.analyze.network_shadowed import ShadowProver  # most policies have no rule to prove anything of
 
-        return ShadowProver(self.model)
+        return ShadowProver(self.model, {rule for rule in self.overridden if self._may_be_wholly_denied(rule)})
 
     def findings(self) -> Iterator[Diagnostic]:
         """Yield everything that the walk finds."""
@@ -305,8 +305,7 @@ class RuleWalk:
         for rule, denying in self.overridden.items():
             if not self._concerns_focus(rule.policy, denying):
                 continue
-            is_seen = self._is_seen(rule) and rule not in self.allowing
-            whole = is_seen and bool(self.shadows.denied_before(rule))
+            whole = self._may_be_wholly_denied(rule) and bool(self.shadows.denied_before(rule))
             (wholly if whole else partly).setdefault(rule.policy, []).append(rule)
         for rules in wholly.values():
             yield self._denied_finding("TW202", "everything", rules)
@@ -316,9 +315,10 @@ class RuleWalk:
             if self._concerns_focus(policy.reference, examples):
                 yield self._opened_finding(policy, direction, examples)
 
-    def _is_seen(self, rule: NetworkRule) -> bool:
-        """Whether all ports of a rule are looked at."""
-        return self._ports is None or (rule.ports is not None and set(rule.ports) <= set(self._ports))
+    def _may_be_wholly_denied(self, rule: NetworkRule) -> bool:
+        """Whether all ports of a rule are looked at, and the walk saw nothing that it allows."""
+        is_seen = self._ports is None or (rule.ports is not None and set(rule.ports) <= set(self._ports))
+        return is_seen and rule not in self.allowing
 
     def _denied_finding(self, code: str, extent: str, rules: list[NetworkRule]) -> Diagnostic:
         examples: Examples = {}

@@ -9,7 +9,7 @@ answer is exact. If it would take too long, nothing is claimed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import takewhile
 from typing import NamedTuple, TypeAlias
@@ -62,10 +62,13 @@ class _TooLong(Exception):
 
 
 class ShadowProver:
-    """Finds the rules and policies that settle everything a rule matches before the rule applies."""
+    """Finds the rules and policies that settle everything a rule matches before the rule applies.
 
-    def __init__(self, model: NetworkModel) -> None:
-        self._model = model
+    Of the rules of NetworkPolicies, it is asked about those in `asked` only.
+    """
+
+    def __init__(self, model: NetworkModel, asked: Collection[NetworkRule]) -> None:
+        self._model, self._asked = model, asked
         self._rules = {tier.name: list(_policy_rules(tier.policies)) for tier in model.tiers}
         self._policies = {pair.rule: pair.policy for rules in self._rules.values() for pair in rules}
         self._questions_left = MAX_QUESTIONS
@@ -83,7 +86,12 @@ class ShadowProver:
 
     @cached_property
     def _samples(self) -> SampleIndex:
-        return SampleIndex(self._connection, (pair for rules in self._rules.values() for pair in rules))
+        # A sample of a rule that nobody asks about seldom says anything of another one.
+        pairs = (pair for rules in self._rules.values() for pair in rules)
+        return SampleIndex(
+            self._connection,
+            (pair for pair in pairs if pair.rule in self._asked or not tier_isolates(self._tier(pair.rule))),
+        )
 
     def settled_before(self, rule: NetworkRule) -> list[SettlingPart]:
         """Return the parts that settle everything a rule of a first-match tier matches; none if the rule may apply."""

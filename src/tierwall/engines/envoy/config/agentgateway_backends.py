@@ -13,7 +13,7 @@ from tierwall.engines.envoy.config.options import SocketAddress
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.values.addresses import read_ip
 
-HINT = "use `static`, or one MCP target with a host"
+HINT = "use `static`, or one MCP target with a host; several servers need a backend and a path each"
 _DEFAULT_PATH = "/mcp"
 _OTHERS = ("ai", "a2a", "aws", "dynamicForwardProxy")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,42 @@ def test_an_error_names_file_line_and_column(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert result.stdout == '{"a":1}\n'
     assert result.stderr.startswith(f"{file}:3:")
+
+
+@pytest.mark.parametrize("text", ["a: [1]>\na: []\n", 'v: "ab""ab"\n', "v: [a, b]0x1F\n"])
+def test_nothing_may_follow_the_value_on_its_line(text: str) -> None:
+    # A new process has not read enough to turn to libyaml.
+    command = [sys.executable, "-m", "tierwall", "yaml", "-"]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith("stdin:1:")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_template_is_refused_as_kubernetes_refuses_it(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text("metadata:\n  name: {{ .Values.name }}\n")
+    result = CliRunner().invoke(yaml_command, [str(file)])
+    assert result.exit_code == 1
+    assert result.stderr == f"{file}:2:10: expected a scalar as key, found a list or a map\n"
+
+
+def test_a_template_that_is_yaml_is_printed(tmp_path: Path) -> None:
+    (tmp_path / "Chart.yaml").write_text("name: shop\n")
+    (tmp_path / "templates").mkdir()
+    file = tmp_path / "templates" / "policy.yaml"
+    file.write_text('name: "{{ .Values.name }}"\n')
+    result = CliRunner().invoke(yaml_command, [str(file)])
+    assert result.exit_code == 0
+    assert result.stdout == '{"name":"{{ .Values.name }}"}\n'
+
+
+def test_two_objects_in_one_document_are_read_as_kubernetes_reads_them() -> None:
+    result = CliRunner().invoke(yaml_command, ["-"], input="kind: A\na: 1\nkind: B\n")
+    assert result.exit_code == 0
+    assert result.stdout == '{"kind":"B","a":1}\n'
+    assert result.stderr.startswith("stdin:3:1: warning: key `kind` is repeated")
 
 
 def test_a_missing_file_is_an_error() -> None:

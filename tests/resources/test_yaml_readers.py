@@ -13,7 +13,7 @@ from tests.randomness import examples
 from tests.worlds.yaml_texts import ENTRIES, FLOWS, JSON, MESSES, as_json, as_yaml, same, through_json_text
 from tierwall.resources.document import Document
 from tierwall.resources.read import Limits, read_text
-from tierwall.resources.yaml.decode import read_exactly
+from tierwall.resources.yaml.decode import read_exactly, read_value_exactly
 from tierwall.resources.yaml.errors import YamlError
 from tierwall.resources.yaml.libyaml import LibyamlReader
 from tierwall.resources.yaml.line_locator import LineLocator
@@ -53,6 +53,32 @@ def test_the_libyaml_reader_agrees_with_the_exact_reader(text: str) -> None:
 @example("a:\n- b\n- |\n   c\n\n  d\n")
 def test_the_line_reader_agrees_with_the_exact_reader(text: str) -> None:
     by_lines = LineReader(10_000, FLOW).value(text)
+    if by_lines is None:
+        return
+    exact = read_exactly(text)
+    assert same(by_lines, (exact.value, bool(exact.repeats)))
+
+
+def exact_flow(data: bytes) -> tuple[Any, bool] | None:
+    """Read the rest of a line as short files are read, without libyaml."""
+    try:
+        exact = read_value_exactly(data.decode(), FLOW_DEPTH)
+    except YamlError:
+        return None
+    return exact.value, bool(exact.repeats)
+
+
+@settings(max_examples=examples(800))
+@given(ENTRIES | st.tuples(FLOWS, FLOWS).map(lambda flows: "v: " + "".join(flows) + "\n"))
+@example('v: "ab""ab"\n')
+@example("v: 'a' b\n")
+@example("v: [a, b]0x1F\n")
+@example("v: [? aa 1]}\n")
+@example("v: {a: 1}...\n")
+@example("a: [1]>\na: []\n")
+@example("v: [a] # b\n")
+def test_the_line_reader_with_the_exact_reader_of_flow_collections_agrees_with_the_exact_reader(text: str) -> None:
+    by_lines = LineReader(10_000, exact_flow).value(text)
     if by_lines is None:
         return
     exact = read_exactly(text)

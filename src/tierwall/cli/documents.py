@@ -28,10 +28,10 @@ def yaml(params: YamlParams) -> int:
     from tierwall.core.diagnostics import shown
     from tierwall.core.unprintable import printable_json_bytes
     from tierwall.resources.json_text import MAX_DEPTH, json_line
-    from tierwall.resources.read import Limits, read_paths, repeated_keys
+    from tierwall.resources.read import Limits, ReadSettings, read_paths, repeated_keys
 
     with collector_off():
-        read = read_paths([params.file], limits=Limits(depth=MAX_DEPTH))
+        read = read_paths([params.file], limits=Limits(depth=MAX_DEPTH), settings=ReadSettings(plain=True))
     out = sys.stdout.buffer
     for document in read.documents:
         out.write(printable_json_bytes(json_line(document.value).encode()) + b"\n")

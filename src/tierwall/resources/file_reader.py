@@ -20,11 +20,12 @@ _CHART_FILES = ("Chart.yaml", "Chart.yml")
 
 
 class FileReader:
-    """Parses one file after another. With `skips`, only manifests can be broken."""
+    """Parses one file after another. With `skips`, only manifests can be broken; with `plain`, every file can."""
 
-    def __init__(self, max_depth: int, skips: bool = False) -> None:
+    def __init__(self, max_depth: int, skips: bool = False, plain: bool = False) -> None:
         self._stream = StreamReader(max_depth)
         self._skips = skips
+        self._plain = plain
         self._charts: dict[str, bool] = {}
 
     def parse_text(self, source: SourceText) -> CachedFile:
@@ -33,7 +34,7 @@ class FileReader:
 
     def parse(self, source: SourceText, known: Sequence[Document] = (), lasting: Stamp | None = None) -> CachedFile:
         """Parse a file; a document with the text of a known one reuses its value."""
-        if b"{{" in source.data and self._is_in_chart(source.name):
+        if not self._plain and b"{{" in source.data and self._is_in_chart(source.name):
             from tierwall.resources.forms import TEMPLATE
 
             return CachedFile(lasting, source, (), (), TEMPLATE)
@@ -48,6 +49,8 @@ class FileReader:
         problems: list[Diagnostic],
         lasting: Stamp | None = None,
     ) -> CachedFile:
+        if self._plain:
+            return CachedFile(lasting, source, tuple(documents), tuple(problems))
         if problems and (form := self._form_of_unreadable(source, problems)):
             return CachedFile(lasting, source, (), (), form)
         joined = [

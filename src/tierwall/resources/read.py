@@ -40,10 +40,14 @@ class Limits(Struct, frozen=True):
 
 
 class ReadSettings(Struct, frozen=True):
-    """Files to leave out: of folders those that match `exclude`, and with `skip_non_manifests` all without objects."""
+    """Files to leave out: of folders those that match `exclude`, and with `skip_non_manifests` all without objects.
+
+    With `plain`, documents are read as any YAML: nothing is a template, and repeated keys are never two objects.
+    """
 
     exclude: tuple[str, ...] = ()
     skip_non_manifests: bool = False
+    plain: bool = False
 
 
 class ReadResult(Struct, frozen=True):
@@ -158,7 +162,7 @@ class _Reader:
         self._skips = settings.skip_non_manifests
         self.ignored: dict[str, bytes] = {}
         self._leaving: list[str] = []
-        self._parser = FileReader(limits.depth, settings.skip_non_manifests)
+        self._parser = FileReader(limits.depth, settings.skip_non_manifests, settings.plain)
         self._seen: set[tuple[int, int]] = set()
         self._bytes_read = 0
         self._files = 0

@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 from tierwall.resources.yaml.errors import UnsupportedKeyError, YamlError
-from tierwall.resources.yaml.parse import MAPPING, SEQUENCE, Node, ParsedDocument, parse
+from tierwall.resources.yaml.parse import MAPPING, SEQUENCE, Node, ParsedDocument, parse, parse_value
 from tierwall.resources.yaml.scalars import MERGE_TAG, Scalar, json_number, key_string, plain_scalar, tagged_scalar
 from tierwall.resources.yaml.tokens import ALIAS, SCALAR
 
@@ -59,7 +59,15 @@ def key_of(node: Node) -> str:
 
 def read_exactly(text: str, max_depth: int = MAX_DEPTH) -> DecodedDocument:
     """Decode the text of a document as Go does; raise `YamlError` if it is invalid."""
-    tree = parse(text)
+    return _decoded(parse(text), max_depth)
+
+
+def read_value_exactly(text: str, max_depth: int) -> DecodedDocument:
+    """Decode a text that is one value and nothing after it, such as the rest of a line; otherwise raise `YamlError`."""
+    return _decoded(parse_value(text), max_depth)
+
+
+def _decoded(tree: ParsedDocument, max_depth: int) -> DecodedDocument:
     return _Decoder(tree, max_depth).run(tree.root) if tree.root is not None else DecodedDocument(None, [])
 
 

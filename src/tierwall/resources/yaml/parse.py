@@ -65,6 +65,16 @@ class ParsedDocument(NamedTuple):
     has_aliases: bool
 
 
+def parse_value(text: str) -> ParsedDocument:
+    """Parse a text that is one value and nothing after it, in a document or a part of one."""
+    parser = _NodeParser(text)
+    tree = parser.document()
+    token = parser.scanner.peek()
+    if token.kind != tokens.STREAM_END:
+        raise YamlError(f"expected the end, found {token}", token.start)
+    return tree
+
+
 def parse(text: str) -> ParsedDocument:
     """Parse the first document of a text without a byte order mark; raise `YamlError` if it is invalid."""
     forbidden = _FORBIDDEN.search(text)

@@ -78,10 +78,13 @@ class StreamReader:
         """Read a quoted scalar or flow collection that the line reader leaves to other readers."""
         if self._uses_libyaml or self._turns_to_libyaml(data):
             return self._flow_reader.value(data)
+        from tierwall.resources.yaml.decode import read_value_exactly
+
         try:
-            return _read_exactly(data.decode(), FLOW_DEPTH)
+            value, repeats = read_value_exactly(data.decode(), FLOW_DEPTH)
         except YamlError:
             return None
+        return value, bool(repeats)
 
     def read(self, source: SourceText, known: Sequence[Document] = ()) -> tuple[list[Document], list[Diagnostic]]:
         """Return every document of a source, and every problem.
@@ -177,7 +180,10 @@ class StreamReader:
                 if result is None and len(data) > _LARGE_YAML and self._libyaml.problem is not None:
                     raise self._libyaml.problem
             if result is None:
-                result = _read_exactly(text, self._max_depth)
+                from tierwall.resources.yaml.decode import read_exactly
+
+                value, repeats = read_exactly(text, self._max_depth)
+                result = value, bool(repeats)
         except YamlError as error:
             position = text_position(source, chunk.start, chunk.end, error.offset)
             return Diagnostic(error.code, error.problem, position, hint=error.hint)
@@ -203,13 +209,6 @@ class StreamReader:
         else:
             self._skips_left = self._last_skips = min(2 * self._last_skips + 1, _MAX_SKIPS)
         return result
-
-
-def _read_exactly(text: str, max_depth: int) -> tuple[Any, bool]:
-    from tierwall.resources.yaml.decode import read_exactly
-
-    value, repeats = read_exactly(text, max_depth)
-    return value, bool(repeats)
 
 
 def _document_bytes(source: SourceText, start: int, end: int) -> bytes:

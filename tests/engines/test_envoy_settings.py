@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import http.client
 import json
 import time
 from collections.abc import Iterator
@@ -335,27 +334,3 @@ def test_a_service_is_asked_at_the_path_of_its_url() -> None:
             assert running.send("/one").status == 403
             assert running.backend.paths == []
             assert guard.paths[-1] == "/api/verify"
-
-
-def test_expressions_see_headers_of_one_name_joined() -> None:
-    """The table in docs/gateway.md#headers-of-one-name."""
-    equal, contains = "request.headers['x'] == 'yes'", "request.headers['x'].contains('yes')"
-    wanted = [("Deny", equal, 200), ("Deny", contains, 403), ("Allow", equal, 403), ("Require", equal, 403)]
-    objects = [gateway(), service("one")]
-    web = []
-    for number, (action, expression, _) in enumerate(wanted):
-        name = f"r{number}"
-        web.append({"name": name, "matches": [{"path": {"value": f"/{name}"}}], "backendRefs": to("one")})
-        settings = {"authorization": rules(expression, action=action)}
-        objects.append(policy(name, "HTTPRoute/web", section=name, traffic=settings))
-    with settings_lab([*objects, route("web", web)]) as lab:
-        got = []
-        for number in range(len(wanted)):
-            connection = http.client.HTTPConnection(*lab.address, timeout=20)
-            with closing(connection):
-                connection.putrequest("GET", f"/r{number}")
-                connection.putheader("x", "yes")
-                connection.putheader("x", "no")
-                connection.endheaders()
-                got.append(connection.getresponse().status)
-    assert got == [status for _, _, status in wanted]

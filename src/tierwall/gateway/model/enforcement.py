@@ -143,8 +143,8 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
         "expressions may use `request.method`, `path`, `pathAndQuery`, `host`, `scheme`, `headers`, `jwt` and"
         " `basicAuth.username`, and what [Envoy evaluates](tool.md#expressions); `source.address` only in"
         " `cidr('10.0.0.0/8').containsIP(source.address)`, compared with an address, in a list, or by `startsWith`;"
-        " `request.host` is as the client wrote it, with its port; [headers of one name](#headers-of-one-name) are"
-        " joined",
+        " `request.host` is as the client wrote it, with its port; requests that [repeat a"
+        " header](#headers-of-one-name) that is read are refused",
         restricts=True,
     ),
     "traffic.jwtAuthentication": _ENFORCED._replace(restricts=True),

@@ -105,7 +105,7 @@ def strict_filter(with_arguments: bool) -> Any:
     }
     if with_arguments:
         settings |= {"READS_ARGUMENTS": "true", "CASE_FOLDINGS": _quoted(character_lines("case_foldings.txt"))}
-    return _lua("strict.lua", settings)
+    return script_filter("strict.lua", settings)
 
 
 def character_lines(name: str) -> str:
@@ -125,13 +125,13 @@ def _quoted(text: str) -> str:
 
 def bodiless_filter() -> Any:
     """Return the filter that rejects bodies."""
-    return _lua("bodiless.lua", {})
+    return script_filter("bodiless.lua")
 
 
-def _lua(name: str, settings: Mapping[str, str]) -> Any:
+def script_filter(name: str, settings: Mapping[str, str] | None = None) -> Any:
     """Return the filter that runs a script, with other values of some of the script's local variables."""
     script = files(__package__).joinpath(name).read_text()
-    for variable, value in settings.items():
+    for variable, value in (settings or {}).items():
         before, after = re.split(rf"(?m)^local {variable} = .*$", script)
         script = f"{before}local {variable} = {value}{after}"
     return packed(lua_pb2.Lua(default_source_code={"inline_string": script}))

@@ -70,7 +70,7 @@ SLOTS_PER_LEVEL: Final = 5
 # when it is off, so there are only a few. `bench envoy` and `bench envoy_change` show both sides.
 SHARDS: Final = {"gateway": 1, "backend": 4}
 # Counts the changes of the filters of gateway settings.
-SETTINGS_LAYOUT: Final = 5
+SETTINGS_LAYOUT: Final = 6
 
 
 class Slot(NamedTuple):

@@ -38,6 +38,7 @@ from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.route_rules import apply_filters, plain_match, precedence, replace_path, route_match
 from tierwall.engines.envoy.config.settings.compiler import RouteSettings, SettingsCompiler
 from tierwall.engines.envoy.config.settings.mcp_rules import MessageFilters
+from tierwall.engines.envoy.config.settings.repeated_headers import refuse_repeats
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.resources.resource import Identity, Resource, list_of_maps
 from tierwall.resources.snapshot import Snapshot
@@ -210,6 +211,7 @@ class RoutePlanner:
                 filters = rule.get("filters")
                 unsupported = apply_filters(message, match, filters, listener, self._options.max_program_size)
                 planned = self._route(message, unsupported, route, number, match, backends, copies)
+                refuse_repeats(message, settings.messages, *(backend.messages for backend in backends))
                 with_settings = _with_settings(planned, settings)
                 if with_settings.unsupported and not planned.unsupported and not settings.closed:
                     problem = f"{with_settings.unsupported}: the rule answers 500"

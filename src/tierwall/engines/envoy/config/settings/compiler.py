@@ -48,6 +48,7 @@ from tierwall.engines.envoy.config.settings.places import (
     not_enforced,
     place_of,
 )
+from tierwall.engines.envoy.config.settings.repeated_headers import judging_headers
 from tierwall.engines.envoy.config.settings.services import ServiceCluster, endpoint
 from tierwall.engines.envoy.config.settings.shared import SharedFilters
 from tierwall.engines.envoy.config.settings.traffic import RouteChange, turned_on
@@ -170,6 +171,7 @@ class SettingsCompiler:
                 if path in native and not field.source.locks:
                     continue
                 change = self._change(place, field, phase)
+                messages |= MessageFilters(judging=judging_headers(field))
                 if isinstance(change, MessageFilters):
                     messages |= change
                 elif change is not None:

@@ -31,12 +31,15 @@ from xds.type.matcher.v3 import matcher_pb2
 
 from tierwall.engines.envoy.config.external_auth import NOBODY, TIMEOUT_S, protect_headers
 from tierwall.engines.envoy.config.matchers import OnMatch, extension_config, matcher, packed
+from tierwall.engines.envoy.config.mcp import script_filter
 from tierwall.engines.envoy.config.names import HEADER_PREFIX, USER
 from tierwall.gateway.model.fields import Phase
 
 MCP_TOKENS: Final = "tierwall.mcp.jwt"
 # What a filter chooses an entry for.
 ASK, TRANSFORM, ANSWER = "ask", "transform", "answer"
+# Refuses requests that repeat a header, for what looks at it behind both phases.
+REPEATS: Final = "tierwall.repeats"
 LIMITS, BUFFER, CSRF, DELAY = "tierwall.limits", "tierwall.buffer", "tierwall.csrf", "tierwall.delay"
 QUOTA: Final = "tierwall.quota"
 _BUFFER_BYTES = 1 << 20
@@ -60,6 +63,11 @@ def key_filter(phase: Phase) -> str:
 def ask_filter(phase: Phase) -> str:
     """Return the name of the filter that asks an authorization service in a phase."""
     return f"tierwall.{phase}.ask"
+
+
+def repeats_filter(phase: Phase) -> str:
+    """Return the name of the filter that refuses requests that repeat a header, for what judges them in a phase."""
+    return f"tierwall.{phase}.repeats"
 
 
 def authorization_filter(phase: Phase) -> str:
@@ -109,6 +117,7 @@ def settings_filters(static: bool, configured: Mapping[str, Any]) -> Iterator[An
         yield _off(key_filter(phase), _keys())
         yield _off(ask_filter(phase), asking(f"settings_{phase}"))
         yield _off(choosing_filter(phase, ASK), no_choice())
+        yield hcm_pb2.HttpFilter(name=repeats_filter(phase), typed_config=script_filter("repeats.lua"), disabled=True)
         yield _off(authorization_filter(phase), rbac_pb2.RBAC())
         if phase == "PostRouting":
             yield _discovered(LIMITS, no_limits(), static, configured)
@@ -119,6 +128,8 @@ def settings_filters(static: bool, configured: Mapping[str, Any]) -> Iterator[An
     yield _off(BUFFER, buffer_pb2.Buffer(max_request_bytes={"value": _BUFFER_BYTES}))
     yield _off(CSRF, csrf_pb2.CsrfPolicy(filter_enabled={"default_value": {}}))
     yield _off(DELAY, fault_pb2.HTTPFault())
+    # Services and transformations may have added headers.
+    yield hcm_pb2.HttpFilter(name=REPEATS, typed_config=script_filter("repeats.lua"), disabled=True)
     yield _off(choosing_filter("PostRouting", ANSWER), no_choice())
     yield _off(ASK_FOR_BACKEND, asking("settings_backend"))
     yield _discovered(MCP_TOKENS, jwt_pb2.JwtAuthentication(), static, configured)

@@ -48,10 +48,14 @@ _ITEMS: Mapping[str, ItemKind] = {
 
 
 class MessageFilters(NamedTuple):
-    """The settings of filters for requests to a backend: for messages of MCP, and for plain HTTP."""
+    """The settings of filters for requests to a backend: for messages of MCP, and for plain HTTP.
+
+    `judging` are the headers that rules look at, which a request may have only once.
+    """
 
     of_messages: Mapping[str, Any] = {}
     of_plain: Mapping[str, Any] = {}
+    judging: frozenset[str] = frozenset()
 
     @property
     def reads_messages(self) -> bool:
@@ -59,7 +63,8 @@ class MessageFilters(NamedTuple):
         return MCP_RULES in self.of_messages
 
     def __or__(self, other: MessageFilters) -> MessageFilters:
-        return MessageFilters({**self.of_messages, **other.of_messages}, {**self.of_plain, **other.of_plain})
+        of_messages, of_plain = {**self.of_messages, **other.of_messages}, {**self.of_plain, **other.of_plain}
+        return MessageFilters(of_messages, of_plain, self.judging | other.judging)
 
 
 def mcp_rules(

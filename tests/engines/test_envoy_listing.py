@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from tests.randomness import examples
 from tests.worlds import tool_worlds
-from tierwall.engines.envoy.control.caller_view import CallerView, DecidedNames
+from tests.worlds.tool_objects import NETWORKING, Object, calls, gateway, manifest, mcp, on_gateway, v1
+from tierwall.core.reference import Reference
+from tierwall.engines.envoy.config.names import backend_cluster_name, backend_of_cluster
+from tierwall.engines.envoy.control.caller_view import CallerView, DecidedNames, view_of
 from tierwall.engines.envoy.control.lists import LISTS, ListFilter, Shown
 from tierwall.tool.ways import find_way
 
@@ -48,6 +51,25 @@ def test_only_callable_tools_are_shown_and_the_rest_of_the_answer_stays() -> Non
     body = filter_tools(json.dumps(listing("a", "b", "ab")).encode(), JSON, may)
     assert shown(body) == ["a", "ab"]
     assert json.loads(body)["result"]["nextCursor"] == "c"
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "spec"),
+    [
+        (f"{NETWORKING}/v0alpha0", "XBackend", {"mcp": {"serviceName": "s", "port": 80}}),
+        ("v1", "Service", {"ports": [{"port": 80}]}),
+        ("agentgateway.dev/v1alpha1", "AgentgatewayBackend", {"static": {"host": "pay.example", "port": 80}}),
+    ],
+)
+def test_envoys_name_for_a_backend_leads_to_what_its_callers_may_use(version: str, kind: str, spec: Object) -> None:
+    policy = v1("p", on_gateway(), {"authorization": mcp(calls("a"))})
+    loaded = tool_worlds.snapshot([gateway(), manifest(version, kind, "pay", spec), policy])
+    backend = loaded.find(Reference(kind, "prod", "pay"))
+    assert backend is not None
+    named = backend_of_cluster(backend_cluster_name(backend, 80))
+    view = view_of(loaded, {"gateway": "prod/prod-gateway", "listener": "web", "backend": named}, None)
+    assert view is not None
+    assert [name for name in ("a", "b") if view.shown("tools/call")(name)] == ["a"]
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])

@@ -239,6 +239,28 @@ def test_a_host_outside_is_any_address() -> None:
     assert hops(ask(world(xbackend(hostname="198.51.100.7", port=443), policy))) == ["Allow", "Allow", "Deny"]
 
 
+def agentgateway_backend(**spec: Any) -> Object:
+    metadata = {"name": "b", "namespace": "prod"}
+    return {
+        "apiVersion": "agentgateway.dev/v1alpha1",
+        "kind": "AgentgatewayBackend",
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def test_an_agentgateway_backend_is_its_host() -> None:
+    def to_backend(**spec: Any) -> Any:
+        return ask(world(agentgateway_backend(**spec)), backend="AgentgatewayBackend/prod/b").detail.hops[2]
+
+    static = {"host": "payments.prod.svc", "port": 80}
+    assert to_backend(static=static).detail.destination == "Service/prod/payments"
+    assert to_backend(mcp={"targets": [{"name": "a", "static": static}]}).detail.destination == "Service/prod/payments"
+    # Several targets are not served.
+    both = to_backend(mcp={"targets": [{"name": name, "static": static} for name in "ab"]})
+    assert str(both.verdict) == "NotApplicable"
+
+
 def test_a_host_of_the_cluster_is_its_service() -> None:
     for host in ("payments.prod.svc", "Payments.prod.svc.cluster.local."):
         answer = ask(world(xbackend(hostname=host, port=80)))

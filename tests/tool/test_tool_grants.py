@@ -77,7 +77,11 @@ def test_every_problem_is_reported_at_once() -> None:
     with pytest.raises(InputError) as caught:
         grants(snapshot(PLAIN), "agent", gateway="prod/prod-gatway", backend="x")
     assert [(diagnostic.code, diagnostic.message) for diagnostic in caught.value.diagnostics] == [
-        ("TW703", "expected `namespace/name` or `Service/namespace/name` as `backend`, found `x`"),
+        (
+            "TW703",
+            "expected `namespace/name`, `Service/namespace/name` or `AgentgatewayBackend/namespace/name` as `backend`, "
+            "found `x`",
+        ),
         (
             "TW703",
             "expected a SPIFFE id such as `spiffe://cluster.local/ns/shop/sa/agent` as `caller`, found `agent`",
@@ -105,6 +109,19 @@ def test_a_service_behind_a_route_is_listed() -> None:
     to_service["spec"]["rules"][0]["backendRefs"] = [{"name": "payments", "port": 80}]
     granted = grants(snapshot([*PLAIN, service, to_service]), AGENT, backend="Service/prod/payments")
     assert [str(row.backend) for row in granted.rows] == ["Service/prod/payments"]
+
+
+def test_an_agentgateway_backend_behind_a_route_is_listed() -> None:
+    target = {"name": "bank", "static": {"host": "bank.example", "port": 80}}
+    joined = manifest("agentgateway.dev/v1alpha1", "AgentgatewayBackend", "bank", {"mcp": {"targets": [target]}})
+    way = route("s", "prod-gateway", "bank", group="agentgateway.dev")
+    way["spec"]["rules"][0]["backendRefs"][0]["kind"] = "AgentgatewayBackend"
+    guard = v1("p", on_gateway(), {"authorization": mcp(calls("pay"))})
+    granted = grants(snapshot([*PLAIN, joined, way, guard]), AGENT, backend="AgentgatewayBackend/prod/bank")
+    assert [(str(row.backend), row.tool, str(row.verdict)) for row in granted.rows] == [
+        ("AgentgatewayBackend/prod/bank", "pay", "Allow"),
+        ("AgentgatewayBackend/prod/bank", "*", "Deny"),
+    ]
 
 
 def test_backends_of_one_name_are_told_apart_by_their_group() -> None:

@@ -55,6 +55,9 @@ def problems(objects: list[Object], **question: Any) -> list[tuple[str, str]]:
     return [(diagnostic.message, diagnostic.hint) for diagnostic in caught.value.diagnostics]
 
 
+BACKENDS = "`namespace/name`, `Service/namespace/name` or `AgentgatewayBackend/namespace/name`"
+
+
 @pytest.mark.parametrize(
     ("question", "message", "hint"),
     [
@@ -75,10 +78,14 @@ def problems(objects: list[Object], **question: Any) -> list[tuple[str, str]]:
             "there is no XBackend `prod/payments-service`",
             "did you mean `prod/payment-service`?",
         ),
-        ({"backend": ...}, "expected `namespace/name` or `Service/namespace/name` as `backend`, found nothing", ""),
+        (
+            {"backend": ...},
+            f"expected {BACKENDS} as `backend`, found nothing",
+            "",
+        ),
         (
             {"backend": "Pod/prod/x"},
-            "expected `namespace/name` or `Service/namespace/name` as `backend`, found `Pod/prod/x`",
+            f"expected {BACKENDS} as `backend`, found `Pod/prod/x`",
             "",
         ),
         ({"listener": "wbe"}, "there is no listener `wbe` on Gateway/prod/prod-gateway", "did you mean `web`?"),

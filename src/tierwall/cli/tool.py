@@ -50,7 +50,9 @@ class CallParams(QuestionParams):
 
     gateway: str = option(required=True, metavar="NS/NAME", help="The Gateway that receives the request.")
     listener: str | None = option(metavar="NAME", help="Its listener; required if it has several.")
-    backend: str = option(required=True, metavar="NS/NAME", help="The XBackend, or Service/NS/NAME.")
+    backend: str = option(
+        required=True, metavar="NS/NAME", help="The XBackend, or Service/NS/NAME, or AgentgatewayBackend/NS/NAME."
+    )
     tool: str | None = option(
         metavar="NAME", help="The tool or prompt; the method is tools/call unless --method is given."
     )
@@ -168,7 +170,9 @@ class ToolsParams(CallerParams, AnswerParams):
     asks = ("tool",)
 
     gateway: str | None = option(metavar="NS/NAME", help="Only through this Gateway.")
-    backend: str | None = option(metavar="NS/NAME", help="Only at this XBackend, or Service/NS/NAME.")
+    backend: str | None = option(
+        metavar="NS/NAME", help="Only at this XBackend, or Service/NS/NAME, or AgentgatewayBackend/NS/NAME."
+    )
     tools: tuple[str, ...] = repeated_option(
         "--tool", metavar="NAME", help="Also list this tool, even if no policy names it. Repeatable."
     )

@@ -1,7 +1,7 @@
 """The endpoint of a backend: the pods behind a port of a Service, an address, or somewhere outside the cluster.
 
-docs/path.md#where-a-backend-leads. An XBackend names a Service of its own namespace, or a host. A Service is a backend
-at the ports that routes of the Gateway name; if none does, at all its ports.
+docs/path.md#where-a-backend-leads. An XBackend names a Service of its own namespace, or a host; an AgentgatewayBackend
+names a host. A Service is a backend at the ports that routes of the Gateway name; if none does, at all its ports.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from tierwall.attach.backend import listening_port
-from tierwall.attach.place import SERVICE, Place
+from tierwall.attach.place import BACKEND, SERVICE, Place
 from tierwall.attach.reach import gateway_graph
 from tierwall.core.reference import Reference
 from tierwall.network.ends import OUTSIDE
 from tierwall.network.model.services import service_targets
 from tierwall.resources.once import per_snapshot
-from tierwall.resources.resource import Resource, nested_map
+from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.request import Backend
 from tierwall.values.addresses import read_ip
@@ -45,8 +45,8 @@ def backend_endpoint(snapshot: Snapshot, backend: Resource | Backend, gateway: R
     if (backend.group, backend.kind) == SERVICE:
         routed = _routed_ports(snapshot).get((Place.of(gateway), Place.of(backend)), ())
         return _service_end(snapshot, backend, tuple(sorted(routed)))
-    mcp = nested_map(backend.spec, "mcp")
-    port, service, host = mcp.get("port"), mcp.get("serviceName"), mcp.get("hostname")
+    mcp = _static(backend) if (backend.group, backend.kind) == BACKEND else nested_map(backend.spec, "mcp")
+    port, service, host = mcp.get("port"), mcp.get("serviceName"), mcp.get("hostname", mcp.get("host"))
     if type(port) is not int or not port:
         return BackendEndpoint(problem=f"{backend.reference} has no port")
     if isinstance(service, str) and service:
@@ -59,6 +59,12 @@ def backend_endpoint(snapshot: Snapshot, backend: Resource | Backend, gateway: R
     if len(parts) == 3 and parts[2] == "svc":
         return _named_service(snapshot, parts[1], parts[0], port)
     return BackendEndpoint(OUTSIDE, (port,), host=host)
+
+
+def _static(backend: Resource) -> Mapping[str, object]:
+    """Return the host and port of an AgentgatewayBackend: its own, or those of its only MCP target."""
+    targets = list_of_maps(nested_map(backend.spec, "mcp").get("targets"))
+    return nested_map(targets[0] if len(targets) == 1 else backend.spec, "static")
 
 
 def _named_service(snapshot: Snapshot, namespace: str, name: str, port: int) -> BackendEndpoint:

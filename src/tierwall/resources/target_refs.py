@@ -14,7 +14,7 @@ from tierwall.resources.snapshot import Snapshot
 
 # The kinds of targets that a question names if it is about them. Questions about tools do not name the routes.
 _NAMED_KINDS = {
-    "tool": frozenset({"Gateway", "Service", "XBackend"}),
+    "tool": frozenset({"Gateway", "Service", "XBackend", "AgentgatewayBackend"}),
     "gateway": frozenset(
         {"Gateway", "ListenerSet", "XListenerSet", "HTTPRoute", "GRPCRoute", "TCPRoute", "TLSRoute", "UDPRoute"}
         | {"Service", "AgentgatewayBackend", "Backend", "InferencePool"}

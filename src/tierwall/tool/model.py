@@ -125,7 +125,7 @@ class ToolModel:
         )
 
     def backend_tier(self, backend: Resource | None) -> Tier[AccessPolicy]:
-        """The policies on a backend; a Service has none (docs/semantics.md#a-service-sees-gateway-policies-only)."""
+        """The policies on an XBackend; others have none (docs/semantics.md#a-service-sees-gateway-policies-only)."""
         if backend is None or (backend.group, backend.kind) not in BACKENDS:
             return Tier(str(PolicyLevel.BACKEND), (), CombiningRule.EVERY_ONE_MUST_ALLOW)
         return Tier(str(PolicyLevel.BACKEND), self.policies_at(Place.of(backend)), CombiningRule.EVERY_ONE_MUST_ALLOW)
@@ -193,7 +193,7 @@ def follow(before: Snapshot, snapshot: Snapshot, removed: Sequence[Resource], ad
 
 
 def backend_of(resource: Resource) -> Backend:
-    """Return an XBackend or Service as requests name it."""
+    """Return a backend as requests name it."""
     mcp = resource.spec.get("mcp") if resource.kind == "XBackend" else None
     path = mcp.get("path") if isinstance(mcp, dict) else None
     return Backend(resource.namespace, resource.name, resource.kind, path if isinstance(path, str) else DEFAULT_PATH)

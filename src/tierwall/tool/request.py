@@ -17,7 +17,7 @@ SESSION_HEADER = "mcp-session-id"
 
 
 class Backend(Struct, frozen=True):
-    """The backend of a request: an XBackend, or a Service that a route names directly."""
+    """The backend of a request: an XBackend, or a Service or AgentgatewayBackend that a route names directly."""
 
     namespace: str
     name: str

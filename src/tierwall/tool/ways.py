@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from tierwall.attach.listener import Listener, gateway_listeners
-from tierwall.attach.place import GATEWAY, SERVICE
+from tierwall.attach.place import BACKEND, GATEWAY, SERVICE
 from tierwall.attach.reach import gateway_graph
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.core.reference import Reference
@@ -92,7 +92,7 @@ def _listener(finder: ResourceFinder, gateway: Resource, name: object) -> Listen
 
 def backend_named(finder: ResourceFinder, value: object) -> Resource | Backend | None:
     """Find the backend that a question names; a Service may have no object."""
-    form = "`namespace/name` or `Service/namespace/name`"
+    form = f"`namespace/name`, `Service/namespace/name` or `{BACKEND[1]}/namespace/name`"
     if isinstance(value, str):
         kind, _, rest = value.partition("/")
         if kind == "Service" and rest.count("/") == 1:
@@ -101,6 +101,8 @@ def backend_named(finder: ResourceFinder, value: object) -> Resource | Backend |
                 namespace, _, name = rest.partition("/")
                 return Backend(namespace, name, "Service")
             return finder.by_name("backend", rest, (SERVICE,), form)
+        if kind == BACKEND[1] and rest.count("/") == 1:
+            return finder.by_name("backend", rest, (BACKEND,), form)
         group = next((group for group, _ in BACKENDS if kind == f"XBackend.{group}"), None)
         if rest.count("/") == 1 and (kind == "XBackend" or group is not None):
             kinds = BACKENDS if group is None else ((group, "XBackend"),)
@@ -123,12 +125,12 @@ class BackendWay(Struct, frozen=True, eq=False):
 
 @per_snapshot
 def routed_ways(snapshot: Snapshot) -> tuple[BackendWay, ...]:
-    """Return every way that a route takes from a listener to an XBackend or Service, by name."""
+    """Return every way that a route takes from a listener to an XBackend, Service or AgentgatewayBackend, by name."""
     by_name: dict[tuple[str, str], BackendWay] = {}
     for path in gateway_graph(snapshot).request_paths():
         place = path.backend.place if path.backend is not None else None
         resource = place.resource(snapshot) if place is not None else None
-        if resource is not None and (resource.group, resource.kind) in (*BACKENDS, SERVICE):
+        if resource is not None and (resource.group, resource.kind) in (*BACKENDS, SERVICE, BACKEND):
             backend = backend_of(resource)
             name = f"{path.gateway.reference}#{path.listener.name}", f"{resource.group}/{backend}"
             by_name.setdefault(name, BackendWay(path.gateway, path.listener, resource, backend))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from tierwall.attach.place import GATEWAY, SERVICE
+from tierwall.attach.place import BACKEND, GATEWAY, SERVICE
 from tierwall.core.answer import Answer
 from tierwall.core.diagnostics import Diagnostic, input_error
 from tierwall.core.reference import Reference
@@ -61,7 +61,7 @@ def prove(snapshot: Snapshot, region: ToolRegion, claim: Claim, assume: Assumpti
 
 def prove_change(old: Snapshot, new: Snapshot, change: Change, assume: Assumptions, effort: float) -> PlaneFinding:
     """Search for a request that passes on some way now and did not, or the other way round."""
-    places = (GATEWAY, SERVICE, *BACKENDS)
+    places = (GATEWAY, SERVICE, BACKEND, *BACKENDS)
     old_only, new_only = (
         [resource for kind in places for resource in here.of_kind(*kind) if there.find(resource.reference) is None]
         for here, there in ((old, new), (new, old))

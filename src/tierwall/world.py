@@ -46,14 +46,17 @@ Path: TypeAlias = str | os.PathLike[str]
 _PLANES = ("network", "ways", "tool", "gateway", "api")
 
 
-def diff(old: World, new: World, planes: Sequence[str] | None = None) -> DifferenceStream:
+def diff(
+    old: World, new: World, planes: Sequence[str] | None = None, *, profile: str | None = None
+) -> DifferenceStream:
     """Compare two worlds: what a change opens, closes or alters. InputError for a plane that cannot be compared.
 
-    `not_considered` of the result says what was too much to compare, once all differences have been read.
+    With a `profile`, settings of gateways are compared under it alone, without one under both. `not_considered` of the
+    result says what was too much to compare, once all differences have been read.
     """
     from tierwall.analyze.diff import differences
 
-    return differences(old.snapshot, new.snapshot, None if planes is None else strings(planes))
+    return differences(old.snapshot, new.snapshot, None if planes is None else strings(planes), profile)
 
 
 def prove(world: World, proof: Proof, *, against: World | None = None) -> ProofResult:

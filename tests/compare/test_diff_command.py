@@ -67,6 +67,15 @@ def test_formats_of_connections_show_connections_alone(output: str) -> None:
     assert diff("-o", output, "--plane", "tool").exit_code == 2
 
 
+def test_a_profile_is_about_gateway_settings() -> None:
+    assert diff("--plane", "gateway", "--profile", "docs").stdout == diff("--plane", "gateway").stdout
+    assert documents("--plane", "gateway", "--profile", "agentgateway")[0]["question"]["profile"] == "agentgateway"
+    for other in (("--plane", "tool"), ("-o", "csv"), ("--prove",)):
+        refused = diff("--profile", "docs", *other)
+        assert refused.exit_code == 2
+        assert "--profile is about gateway settings" in refused.stderr
+
+
 def sentences() -> Iterator[str]:
     return (document["sentence"] for document in documents() if document["plane"] != "network")
 

@@ -9,7 +9,11 @@ import pytest
 import tierwall
 from tests import ROOT
 from tierwall.analyze.difference import Difference, SettledVerdict
+from tierwall.core.diagnostics import InputError
 from tierwall.core.verdict import Verdict
+from tierwall.gateway.detail import GatewayDetail
+from tierwall.gateway.model.fields import PROFILES
+from tierwall.gateway.question import GatewayQuestion
 from tierwall.render.differences import field_summaries, grouped
 
 OLD = ROOT / "examples" / "compare" / "old"
@@ -122,6 +126,26 @@ def test_a_profile_is_named_only_where_it_differs_from_the_documentation() -> No
     listed = changed(tierwall.load(GATEWAY), "AgentgatewayPolicy/team/chat", planes="gateway")
     profiles = {(difference.field, difference.question.get("profile")) for difference in listed}
     assert profiles == {("traffic.timeouts", None), ("backend.tls", None), ("backend.tls", "agentgateway")}
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_one_profile_is_compared_as_if_there_were_no_other(profile: str) -> None:
+    old = tierwall.load(GATEWAY)
+    new = old.without("AgentgatewayPolicy/team/chat")
+    listed = list(tierwall.diff(old, new, planes=["gateway"], profile=profile))
+    # Removing the policy changes `backend.tls` under both, each time something else.
+    assert {difference.field for difference in listed} == {"traffic.timeouts", "backend.tls"}
+    for difference in listed:
+        assert difference.question.get("profile", "docs") == profile
+        details = [world.ask(GatewayQuestion.from_dict(difference.question)).detail for world in (old, new)]
+        settings = [detail.effective.get(difference.field) for detail in details if isinstance(detail, GatewayDetail)]
+        assert settings == [difference.before, difference.after]
+
+
+def test_a_profile_that_does_not_exist_is_an_error() -> None:
+    world = tierwall.load(GATEWAY)
+    with pytest.raises(InputError, match="expected one of docs, agentgateway as profile, found `doc`"):
+        tierwall.diff(world, world, profile="doc")
 
 
 @pytest.mark.parametrize(

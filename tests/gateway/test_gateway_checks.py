@@ -237,6 +237,48 @@ def test_a_route_or_listener_set_that_attaches_nowhere() -> None:
     assert message.endswith("Gateway ns/gw does not allow listeners from namespace ns")
 
 
+def _parent(name: str, namespace: str = "ns") -> dict[str, Any]:
+    group = "gateway.networking.k8s.io"
+    ref = {"group": group, "kind": "HTTPRoute", "name": name, "namespace": namespace}
+    return route("parent", [{"backendRefs": [ref]}])
+
+
+def _labelled(app: str, *parents: str) -> dict[str, Any]:
+    child = route("child", [{"backendRefs": []}], [{"kind": "HTTPRoute", "name": name} for name in parents])
+    child["metadata"]["labels"] = {"app": app}
+    return child
+
+
+@pytest.mark.parametrize(
+    ("parent", "child", "why"),
+    [
+        (_parent("app=a"), _labelled("b"), "no HTTPRoute in namespace ns has the label `app=a`"),
+        (_parent("app=a"), _labelled("a", "other"), "HTTPRoute/ns/child lists other parents"),
+        (_parent("app=a"), _labelled("a", "parent"), None),
+        (_parent("app="), _labelled("a"), "HTTPRoute/ns/route lists other parents"),
+        (_parent("child"), _labelled("a"), None),
+        (_parent("gone"), _labelled("a"), "HTTPRoute ns/gone not found"),
+        (_parent("*"), _labelled("a"), None),
+        (_parent("*", "far"), _labelled("a"), "there is no other HTTPRoute in namespace far"),
+        (
+            _parent("*", "far"),
+            route("child", [{"backendRefs": []}], [], namespace="far"),
+            "no ReferenceGrant in namespace far permits HTTPRoute/far/child",
+        ),
+    ],
+)
+def test_a_route_that_hands_requests_on_to_no_route(
+    parent: dict[str, Any], child: dict[str, Any], why: str | None
+) -> None:
+    wanted = [f"HTTPRoute/ns/parent hands requests on to no route: {why}"] if why is not None else []
+    assert [text for text in messages(parent, child, code="TW308") if "hands" in text] == wanted
+
+
+def test_children_that_the_owner_of_a_namespace_cannot_see_are_not_missing() -> None:
+    given = snapshot(gateway(), _parent("*", "far"))
+    assert [finding for finding in check(given, namespace="ns") if "hands" in finding.message] == []
+
+
 def test_a_place_where_the_profiles_differ_is_a_note() -> None:
     on_route = policy("r", "HTTPRoute/route", backend=TCP)
     on_backend = policy("b", "AgentgatewayBackend/tools", backend=TCP)

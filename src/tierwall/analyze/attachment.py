@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tierwall.attach.attachment import TargetAttachment, attachment
+from tierwall.attach.backend import BackendRef, backend_refs
+from tierwall.attach.delegation import EVERY_ROUTE, children, selected_routes
 from tierwall.attach.listener import parent_gateway
 from tierwall.attach.model import parent_problem, route_parents
-from tierwall.attach.place import LISTENER_SET, MODEL, ROUTES, X_LISTENER_SET
+from tierwall.attach.place import HTTP_ROUTE, LISTENER_SET, MODEL, ROUTES, X_LISTENER_SET
 from tierwall.attach.route import attach_route
 from tierwall.attach.target import ACCESS_POLICIES, GATEWAY_POLICIES, attachments
 from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.words import join_names
 from tierwall.resources.resource import Resource, list_of_maps
 from tierwall.resources.snapshot import Snapshot
 
@@ -73,3 +76,31 @@ def unattached_routes(snapshot: Snapshot) -> Iterator[Diagnostic]:
             if gateway is None:
                 message = f"{added.reference} adds its listeners to no Gateway: {why}"
                 yield added.diagnostic(NO_PARENT, message, ("spec", "parentRef"))
+
+
+def childless_routes(snapshot: Snapshot, namespace: str | None = None) -> Iterator[Diagnostic]:
+    """Find backendRefs that hand requests on to no other route; `namespace` is the only one that is known."""
+    for route in snapshot.of_kind(*HTTP_ROUTE):
+        for ref in backend_refs(route):
+            known = namespace is None or ref.place.namespace == namespace
+            if known and ref.delegates and not children(snapshot, ref):
+                message = f"{route.reference} hands requests on to no route: {_why_no_child(snapshot, ref)}"
+                yield route.diagnostic(NO_PARENT, message, (*ref.path, "name"))
+
+
+def _why_no_child(snapshot: Snapshot, ref: BackendRef) -> str:
+    """Return why a backendRef that delegates has no child."""
+    namespace, name = ref.place.namespace, ref.place.name
+    # A route is never its own child.
+    selected = [route for route in selected_routes(snapshot, ref) if route is not ref.route]
+    strangers = [str(route.reference) for route in selected if list_of_maps(route.spec.get("parentRefs"))]
+    if strangers:
+        return f"{join_names(strangers)} {'lists' if len(strangers) == 1 else 'list'} other parents"
+    if selected:
+        return f"no ReferenceGrant in namespace {namespace} permits {join_names([str(r.reference) for r in selected])}"
+    key, equals, value = name.partition("=")
+    if equals:
+        return f"no HTTPRoute in namespace {namespace} has the label `{key}={value}`"
+    if name == EVERY_ROUTE:
+        return f"there is no other HTTPRoute in namespace {namespace}"
+    return f"HTTPRoute {namespace}/{name} not found"

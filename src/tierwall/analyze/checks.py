@@ -54,6 +54,7 @@ CHECKS = (
     Check("network", "network:network_findings", _NETWORK, takes_namespace=True),
     Check("gateway", "attachment:unattached_policies", (*_SETTINGS, *_ACCESS)),
     Check("gateway", "attachment:unattached_routes", _ROUTES),
+    Check("gateway", "attachment:childless_routes", _ROUTES, takes_namespace=True),
     Check("gateway", "gateway:ineffective_settings", _SETTINGS),
     Check("gateway", "gateway:widened_authorization", _SETTINGS),
     Check("gateway", "gateway:lost_halves", _SETTINGS),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from msgspec import Struct
 
@@ -12,6 +13,7 @@ from tierwall.analyze.future_pods import lacks_pods, uncompared, with_future_pod
 from tierwall.analyze.rollout import rolled_out
 from tierwall.core.answer import Omission
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
+from tierwall.gateway.model.fields import PROFILES
 from tierwall.network.reach.compare import compare_connections
 from tierwall.network.reach.listing import ConnectionEntry, Picture, picture_of_changes
 from tierwall.resources.snapshot import Snapshot
@@ -45,24 +47,33 @@ class DifferenceStream(Iterator[Difference]):
         return tuple(self._omissions)
 
 
-def differences(old: Snapshot, new: Snapshot, planes: Sequence[str] | None = None) -> DifferenceStream:
-    """Return everything that differs, the network plane first. Raise InputError for a plane that does not exist."""
-    unknown = [plane for plane in planes or () if plane not in PLANES]
-    if unknown:
-        expected = f"expected one of {', '.join(PLANES)} as plane"
-        raise InputError(
-            Diagnostic("TW703", f"{expected}, found `{plane}`", hint=near_miss(plane, PLANES)) for plane in unknown
-        )
+def differences(
+    old: Snapshot, new: Snapshot, planes: Sequence[str] | None = None, profile: str | None = None
+) -> DifferenceStream:
+    """Return everything that differs, the network plane first. Raise InputError for a plane that does not exist.
+
+    Settings of gateways are compared under both profiles, or under this one.
+    """
+    problems = [problem for plane in planes or () for problem in _unknown("plane", plane, PLANES)]
+    problems += _unknown("profile", profile, PROFILES) if profile is not None else ()
+    if problems:
+        raise InputError(problems)
     wanted = [plane for plane in PLANES if planes is None or plane in planes]
     new = rolled_out(old, new)
-    return DifferenceStream(member for plane in wanted for member in _comparison(plane)(old, new))
+    return DifferenceStream(member for plane in wanted for member in _comparison(plane, profile)(old, new))
 
 
-def _comparison(plane: str) -> Callable[[Snapshot, Snapshot], Iterator[Difference | Omission]]:
+def _unknown(what: str, name: str, known: Collection[str]) -> Iterator[Diagnostic]:
+    if name not in known:
+        expected = f"expected one of {', '.join(known)} as {what}"
+        yield Diagnostic("TW703", f"{expected}, found `{name}`", hint=near_miss(name, known))
+
+
+def _comparison(plane: str, profile: str | None) -> Callable[[Snapshot, Snapshot], Iterator[Difference | Omission]]:
     module, _, name = PLANES[plane].partition(":")
-    compare: Callable[[Snapshot, Snapshot], Iterator[Difference | Omission]]
+    compare: Callable[..., Iterator[Difference | Omission]]
     compare = getattr(importlib.import_module(module), name)
-    return compare
+    return partial(compare, profiles=(profile,)) if plane == "gateway" and profile is not None else compare
 
 
 class PlaneComparison(Struct, frozen=True):
@@ -81,7 +92,13 @@ class PlaneComparison(Struct, frozen=True):
         return picture_of_changes(self.connections)
 
 
-def compare(old: Snapshot, new: Snapshot, planes: Sequence[str] = (), grouped: bool = True) -> PlaneComparison:
+def compare(
+    old: Snapshot,
+    new: Snapshot,
+    planes: Sequence[str] = (),
+    grouped: bool = True,
+    profile: str | None = None,
+) -> PlaneComparison:
     """Compare two snapshots on some planes, or on all. If not `grouped`, connections are differences as well."""
     wanted = [plane for plane in PLANES if not planes or plane in planes]
     new = rolled_out(old, new)
@@ -95,5 +112,5 @@ def compare(old: Snapshot, new: Snapshot, planes: Sequence[str] = (), grouped: b
         else:
             connections = tuple(compare_connections(old, new))
             left_out = tuple(uncompared(old, new)) if not connections else ()
-    others = differences(old, new, wanted)
+    others = differences(old, new, wanted, profile)
     return PlaneComparison(connections, tuple(others), (*left_out, *others.not_considered))

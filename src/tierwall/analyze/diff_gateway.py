@@ -2,14 +2,14 @@
 
 docs/compare.md#what-is-compared.
 
-Compared are all places that a request can reach in either snapshot, in both phases and under both profiles. The profile
-`agentgateway` is named only where it changes in another way than `docs`. Nothing is known of the request: where only
-the entries of a `conditional` list differ, `before` and `after` have the whole lists.
+Compared are all places that a request can reach in either snapshot, in both phases and under both profiles, or under
+one. Of both, the profile `agentgateway` is named only where it changes in another way than `docs`. Nothing is known of
+the request: where only the entries of a `conditional` list differ, `before` and `after` have the whole lists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tierwall.analyze.difference import Difference
@@ -30,8 +30,8 @@ _Settings: TypeAlias = tuple[Setting | None, Setting | None]
 _NO_FIELDS: _Fields = {}
 
 
-def gateway_differences(old: Snapshot, new: Snapshot) -> Iterator[Difference]:
-    """Yield every setting that appears, disappears, or has another value or another source."""
+def gateway_differences(old: Snapshot, new: Snapshot, profiles: Sequence[Profile] = PROFILES) -> Iterator[Difference]:
+    """Yield every setting that appears, disappears, or has another value or another source under these profiles."""
     touched = _TouchedPlaces(old, new)
     if not touched.changed:
         return
@@ -42,7 +42,7 @@ def gateway_differences(old: Snapshot, new: Snapshot) -> Iterator[Difference]:
             continue
         for phase in PHASES:
             documented: dict[str, _Settings] = {}
-            for profile in PROFILES:
+            for profile in profiles:
                 changed: dict[str, _Settings] = {}
                 for facts in (NO_FACTS, ANY_REQUEST):
                     before = _merged(old, then, profile, phase, facts)

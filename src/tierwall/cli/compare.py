@@ -11,6 +11,7 @@ from tierwall.cli.command import (
     FAILED,
     HAS_FINDINGS,
     argument,
+    choice,
     command,
     flag,
     left_out,
@@ -46,6 +47,13 @@ class DiffParams(SourceParams):
     prove: bool = flag(
         "Prove that NEW allows nothing that OLD does not, for everything that may ever come; or show the first thing."
     )
+    profile: str | None = choice(
+        "docs",
+        "agentgateway",
+        default=None,
+        show_default="both",
+        help="Compare gateway settings as the documentation merges them, or as agentgateway's code does.",
+    )
     backend_ref_grants: Any = backend_ref_grants()
     strict: bool = strict()
     output: str = output("diff")
@@ -59,6 +67,11 @@ class DiffParams(SourceParams):
     def asked_planes(self) -> tuple[str, ...]:
         """The planes to compare."""
         return self.proved_planes() if self.prove else self.compared_planes()
+
+    def check_profile(self) -> None:
+        """Refuse a profile where no gateway settings are compared."""
+        if self.profile is not None and (self.prove or "gateway" not in self.compared_planes()):
+            raise click.UsageError("--profile is about gateway settings, which are not compared here: leave it out")
 
     def proved_planes(self) -> tuple[str, ...]:
         """The planes to prove something about; settings of gateways allow nothing by themselves."""
@@ -136,6 +149,7 @@ def diff(params: DiffParams) -> int:
 
     With --prove, exit code 0 if it is proved that the change opens nothing, 4 if it opens something or nobody knows.
     """
+    params.check_profile()
     if params.prove:
         return _prove(params)
     from tierwall.analyze.diff import compare
@@ -151,7 +165,7 @@ def diff(params: DiffParams) -> int:
             hint = "add the workloads to the input"
             message = "no pods were given, so policies are compared for pods that do not exist yet"
             print_diagnostics([Diagnostic("TW211", message, hint=hint)])
-    compared = compare(before.snapshot, after.snapshot, planes, grouped=params.output != "json")
+    compared = compare(before.snapshot, after.snapshot, planes, grouped=params.output != "json", profile=params.profile)
     left_out().update(dict.fromkeys((*before.omissions(*planes), *after.omissions(*planes), *compared.not_considered)))
     if params.output in ("dot", "mermaid", "svg"):
         print_output("diff", params.output, draw(compared.picture))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
 from typing import Any
@@ -19,10 +20,12 @@ from tierwall.core.catalogue import CATALOGUE
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.authorizer.bridge import AdmissionRequest, GroupVersionResource, UserInfo
+from tierwall.serve.controller import turns as turns_module
 from tierwall.serve.controller.state import ControllerState
+from tierwall.serve.controller.turns import LOOK_S, Turns
 from tierwall.serve.controller.warning_index import WarningIndex, WarningResult
 from tierwall.serve.controller.warning_lines import MAX_LENGTH, WarningLine, one_line, shown
-from tierwall.serve.controller.warnings import WarningSettings, WarningsPart
+from tierwall.serve.controller.warnings import WarningSettings, WarningsPart, tenant
 
 Object = dict[str, Any]
 RBAC = "rbac.authorization.k8s.io"
@@ -298,3 +301,78 @@ def test_a_slow_or_failed_check_allows_the_change(seconds: float, words: str) ->
     assert words in warning
     assert context.unchecked() == 1
     assert len(context.reports) == (0 if seconds else 1)
+
+
+class BusyIndex:
+    """An index that never comes to an end with what one user sends, and tries to swallow whatever stops it."""
+
+    is_read = True
+
+    def __init__(self) -> None:
+        self.ended = 0
+
+    def judge(self, request: AdmissionRequest, until: float) -> WarningResult:
+        try:
+            while request.user_info is not MASTER:
+                with contextlib.suppress(Exception):
+                    sum(range(1000))
+        finally:
+            self.ended += request.user_info is not MASTER
+        return WarningResult(("judged",))
+
+
+def test_a_change_that_keeps_the_thread_busy_is_ended_and_delays_others_for_a_turn_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(turns_module, "TURN_S", 0.1)
+    context, index = FakeContext(), BusyIndex()
+
+    async def ask(part: WarningsPart, user: UserInfo) -> list[str]:
+        answer = await part.answer(request(NOBODY, user=user))
+        return list(answer["response"]["warnings"])
+
+    async def run() -> tuple[list[list[str]], list[str]]:
+        part = WarningsPart(context, WarningSettings(webhook=("127.0.0.1", 0)))  # type: ignore[arg-type]
+        part._index = index  # type: ignore[assignment]
+        hostile = [asyncio.ensure_future(ask(part, DORA)) for _ in range(20)]
+        await asyncio.sleep(0.05)
+        other = await ask(part, MASTER)
+        answers = await asyncio.gather(*hostile)
+        while part._turns._ending:
+            await asyncio.sleep(0.01)
+        # All is well afterwards.
+        assert await ask(part, MASTER) == ["judged"]
+        await part.end()
+        return answers, other
+
+    answers, lines = asyncio.run(run())
+    assert lines == ["judged"]
+    assert all("not checked in time" in line for (line,) in answers)
+    assert context.unchecked() == 20
+    # Whoever had no turn was never begun.
+    assert 1 <= index.ended < 20
+
+
+def test_an_update_waits_for_one_change_at_most_and_is_not_ended() -> None:
+    async def run() -> list[str]:
+        turns, done = Turns(), list[str]()
+
+        def update() -> None:
+            begun = time.thread_time()
+            while time.thread_time() < begun + 2 * LOOK_S:
+                pass
+            done.append("update")
+
+        first = asyncio.ensure_future(turns.run("a", lambda: done.append("a"), time.monotonic() + 60))
+        second = asyncio.ensure_future(turns.run("b", lambda: done.append("b"), time.monotonic() + 60))
+        await asyncio.sleep(0)
+        await asyncio.gather(first, second, turns.update(update))
+        return done
+
+    assert asyncio.run(run()) == ["a", "update", "b"]
+
+
+def test_service_accounts_of_a_namespace_share_their_turns() -> None:
+    accounts = [UserInfo(f"system:serviceaccount:shop:{name}") for name in ("a", "b")]
+    assert tenant(accounts[0]) == tenant(accounts[1]) != tenant(UserInfo("system:serviceaccount:other:a"))
+    assert tenant(UserInfo("shop")) != tenant(accounts[0])

@@ -1,7 +1,8 @@
 """Warnings at `kubectl apply`, on every replica: what a change brings is told to whoever makes it (docs/warnings.md).
 
-Applies are never in danger. A change is judged in a thread; after a second the answer is that it was not. Whatever goes
-wrong here allows the change. Only a finding whose code `--refuse` names refuses it.
+Applies are never in danger. A change is judged in a thread; after a second the answer is that it was not, and the
+thread goes on with the change of somebody else. Whatever goes wrong here allows the change. Only a finding whose code
+`--refuse` names refuses it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -17,8 +18,9 @@ from prometheus_client import Counter, Histogram
 
 from tierwall.core.protocols import EngineReport
 from tierwall.core.words import failure_words
-from tierwall.serve.authorizer.bridge import AdmissionRequest, admission_reply
+from tierwall.serve.authorizer.bridge import AdmissionRequest, UserInfo, admission_reply
 from tierwall.serve.controller.state import ControllerContext, ControllerPart, ControllerState
+from tierwall.serve.controller.turns import Turns
 from tierwall.serve.controller.warning_index import WarningIndex, WarningResult
 from tierwall.serve.controller.warning_lines import FAILED, NOT_IN_TIME, NOT_YET
 from tierwall.serve.controller.webhook import PATH, WebhookServer
@@ -47,8 +49,10 @@ class WarningsPart(ControllerPart):
     def __init__(self, context: ControllerContext, settings: WarningSettings) -> None:
         self._context, self._settings = context, settings
         self._index = WarningIndex(settings.refused_codes, settings.reveals_admin_policies)
-        self._thread = ThreadPoolExecutor(1, "warnings")
+        self._turns = Turns()
         self._state: ControllerState | None = None
+        self._updating: asyncio.Task[None] | None = None
+        self._is_update_due = False
         self._failure = ""
         self.server = WebhookServer(self.answer)
         self._certificates = WebhookCertificates(context, settings.files, self.server.use)
@@ -73,9 +77,10 @@ class WarningsPart(ControllerPart):
         self._context.send_report(EngineReport(f"warnings on https://{host}:{self.server.port}{PATH}"))
 
     def take(self, state: ControllerState) -> None:
-        """Bring the index up to date, in its thread."""
-        self._state = state
-        self._thread.submit(self._update)
+        """Bring the index up to date when it is its turn; several states that wait become one."""
+        self._state, self._is_update_due = state, True
+        if self._updating is None or self._updating.done():
+            self._updating = asyncio.create_task(self._keep_up())
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set."""
@@ -92,7 +97,9 @@ class WarningsPart(ControllerPart):
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
             await self.server.stop()
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        if self._updating is not None:
+            self._updating.cancel()
+        self._turns.stop()
 
     def checks(self) -> Mapping[str, Callable[[], Readiness]]:
         """Return whether the webhook has a certificate."""
@@ -108,21 +115,28 @@ class WarningsPart(ControllerPart):
     async def _judged(self, request: AdmissionRequest, start: float) -> WarningResult:
         if not self._index.is_read:
             return self._unjudged(NOT_YET)
-        judging = asyncio.get_running_loop().run_in_executor(self._thread, self._index.judge, request, start + SEARCH_S)
         try:
-            return await asyncio.wait_for(judging, BUDGET_S)
+            return await self._turns.run(tenant(request.user_info), partial(self._judge, request), start + BUDGET_S)
         except TimeoutError:
             return self._unjudged(NOT_IN_TIME)
         except Exception as error:
             self._report(error)
             return self._unjudged(FAILED)
 
+    def _judge(self, request: AdmissionRequest) -> WarningResult:
+        return self._index.judge(request, time.monotonic() + SEARCH_S)
+
     def _unjudged(self, warning: str) -> WarningResult:
         self._unchecked.inc()
         return WarningResult((warning,))
 
+    async def _keep_up(self) -> None:
+        while self._is_update_due:
+            await self._turns.update(self._update)
+
     def _update(self) -> None:
-        """Take over the newest state; several that wait become one."""
+        """Take over the newest state."""
+        self._is_update_due = False
         state = self._state
         assert state is not None
         try:
@@ -137,3 +151,9 @@ class WarningsPart(ControllerPart):
         if words != self._failure:
             self._failure = words
             self._context.send_report(EngineReport(f"a change was not checked: {words}"))
+
+
+def tenant(user: UserInfo) -> str:
+    """Return who takes turns with others: a user, or all ServiceAccounts of a namespace together."""
+    kind, _, rest = user.username.partition("system:serviceaccount:")
+    return f"namespace {rest.partition(':')[0]}" if rest and not kind else f"user {user.username}"

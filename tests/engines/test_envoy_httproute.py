@@ -10,6 +10,7 @@ import pytest
 
 from tests.labs.envoy_attacks import GATEWAY_API, NETWORKING, Object, behind, policy
 from tests.labs.envoy_routes import SERVICES, Routed, route, silent, to
+from tests.reference.routes import Request, best
 from tierwall.tool.question import ToolQuestion, ask
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("needs_envoy")]
@@ -519,43 +520,6 @@ PATHS = ("/", "/a", "/a/", "/a/b", "/a/b/c", "/b")
 REQUESTS = ("/", "/a", "/a/", "/a/b", "/a/b/", "/a/b/c/d", "/b", "/ab", "/c")
 
 
-def fits(match: Object, asked: str, method: str, headers: dict[str, str], query: dict[str, str]) -> bool:
-    path = match.get("path", {"type": "PathPrefix", "value": "/"})
-    if path["type"] == "Exact":
-        ok = asked == path["value"]
-    else:
-        lead = path["value"].rstrip("/")
-        ok = asked == lead or asked.startswith(f"{lead}/")
-    return (
-        ok
-        and match.get("method") in (None, method)
-        and all(headers.get(header["name"]) == header["value"] for header in match.get("headers", ()))
-        and all(query.get(parameter["name"]) == parameter["value"] for parameter in match.get("queryParams", ()))
-    )
-
-
-def best(routes: list[Object], *asked: Any) -> str | None:
-    """Return the backend of the match with precedence: by the match, then by the age and name of its route."""
-    choices = []
-    for manifest in routes:
-        for number, its in enumerate(manifest["spec"]["rules"]):
-            for match in its["matches"]:
-                where = match.get("path", {"type": "PathPrefix", "value": "/"})
-                key = (
-                    where["type"] != "Exact",
-                    -len(where["value"].rstrip("/")),
-                    "method" not in match,
-                    -len(match.get("headers", ())),
-                    -len(match.get("queryParams", ())),
-                    manifest["metadata"]["creationTimestamp"],
-                    manifest["metadata"]["name"],
-                    number,
-                )
-                if fits(match, *asked):
-                    choices.append((key, its["backendRefs"][0]["name"]))
-    return min(choices)[1] if choices else None
-
-
 def some_match(dice: random.Random) -> Object:
     out: Object = {}
     if dice.random() < 0.9:
@@ -600,13 +564,10 @@ def test_random_routes_have_the_precedence_of_the_specification() -> None:
                 query = {name: dice.choice("12") for name in ("q", "r") if dice.random() < 0.5}
                 text = "&".join(f"{name}={value}" for name, value in query.items())
                 got = running.get(f"s{seed}.test", f"{asked}?{text}" if text else asked, headers, method)
-                assert got.backend == best(routes, asked, method, headers, query), (
-                    routes,
-                    asked,
-                    method,
-                    headers,
-                    query,
-                )
+                request = Request(f"s{seed}.test", asked, method, headers, query)
+                chosen = best(routes, request)
+                wanted = chosen[0]["spec"]["rules"][chosen[1]]["backendRefs"][0]["name"] if chosen else None
+                assert got.backend == wanted, (routes, request)
                 backends.add(got.backend)
     finally:
         running.close()

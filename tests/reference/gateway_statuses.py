@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from tests.reference.routes import is_child
+
 Object = dict[str, Any]
 Key = tuple[str, str, str, str]
 
@@ -166,6 +168,8 @@ def rule_fault(objects: list[Object], route: Object, rule: Object) -> str:
     if has_unknown_filter(rule):
         return "whole"
     used = [ref for ref in rule["backendRefs"] if ref.get("weight", 1)]
+    if any(delegates(route, ref) for ref in used) and (len(used) > 1 or "filters" in used[0]):
+        return "whole"
     resolved = [ref for ref in used if not unresolved(objects, route, ref)]
     filtered = [ref for ref in resolved if has_unknown_filter(ref)]
     patterns = [match["path"].get("value") == "/(a" for match in rule.get("matches", [{"path": {}}])]
@@ -184,8 +188,17 @@ def refs(rule: Object) -> list[Object]:
     return [*rule["backendRefs"], *copies]
 
 
+def delegates(route: Object, ref: Object) -> bool:
+    return (ref.get("kind"), route["kind"]) == ("HTTPRoute", "HTTPRoute")
+
+
 def unresolved(objects: list[Object], route: Object, ref: Object) -> str:
     kind, namespace = ref.get("kind", "Service"), ref.get("namespace", name_of(route)[0])
+    if delegates(route, ref):
+        child = find(objects, kind, namespace, ref["name"])
+        if child is None:
+            return "BackendNotFound"
+        return "" if is_child(objects, route, child, ref) else "RefNotPermitted"
     if kind != "Service":
         return "InvalidKind"
     if not is_granted(objects, route, namespace, kind):

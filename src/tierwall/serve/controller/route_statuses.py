@@ -20,7 +20,7 @@ from tierwall.engines.envoy.config.clusters import backend_address
 from tierwall.engines.envoy.config.listener_problem import ListenerKey, listener_key, served_kinds
 from tierwall.engines.envoy.config.mirrors import mirror_refs
 from tierwall.engines.envoy.config.options import EnvoyOptions
-from tierwall.engines.envoy.config.route_plan import UnresolvedRef, unresolved
+from tierwall.engines.envoy.config.planned_backends import UnresolvedRef, unresolved
 from tierwall.resources.resource import Identity, Resource, list_of_maps
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.controller.compiled_gateways import (

@@ -28,7 +28,7 @@ from tierwall.engines.envoy.config.host_names import most_specific
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import NOWHERE, stream_cluster_name
 from tierwall.engines.envoy.config.options import EnvoyOptions
-from tierwall.engines.envoy.config.route_plan import NO_BACKEND, UNSUPPORTED, unresolved
+from tierwall.engines.envoy.config.planned_backends import NO_BACKEND, UNSUPPORTED, unresolved
 from tierwall.resources.resource import Identity, Resource, nested_map
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import BACKENDS, model

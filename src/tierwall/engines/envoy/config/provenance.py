@@ -68,7 +68,7 @@ def _routes(state: CompileState, chain: FilterChain) -> Iterator[Identity]:
     names: set[str] = set()
     for host in chain.plan.hosts:
         for route in host.routes:
-            yield route.route.identity
+            yield from (each.identity for each in (route.route, *route.parents))
             yield from route.settings
             yield from (
                 to.backend.identity for to in (*route.backends, *route.mirrors) if to.backend is not None and to.host

@@ -22,7 +22,7 @@ from tierwall.engines.envoy.config.patterns import pattern_problem
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
 
 _PATH_PRECEDENCE = {"Exact": 0, "RegularExpression": 1, "PathPrefix": 2}
-_MATCHES_NOTHING = r"[^\s\S]"  # no character at all
+MATCHES_NOTHING = r"[^\s\S]"  # no character at all
 _SET = base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
 _ADD = base_pb2.HeaderValueOption.APPEND_IF_EXISTS_OR_ADD
 _RESPONSE_CODES = {301: 0, 302: 1, 303: 2, 307: 3, 308: 4}
@@ -35,9 +35,9 @@ _DEFAULT_MAX_AGE_SECONDS = 5
 def route_match(value: Mapping[str, Any], max_program_size: int) -> Any:
     """Translate a match; an empty match is the prefix `/`, and a match with an unusable pattern matches nothing."""
     out = route_components_pb2.RouteMatch()
-    kind, path = _path(value)
+    kind, path = path_of(value)
     if unusable_pattern(value, max_program_size):
-        out.safe_regex.regex = _MATCHES_NOTHING
+        out.safe_regex.regex = MATCHES_NOTHING
         return out
     if kind == "Exact":
         out.path = path
@@ -62,12 +62,12 @@ def plain_match(value: Mapping[str, Any]) -> Any:
     Not even the types in such a route are certain. A condition that cannot be read must not vanish: the match would
     then answer for requests of other routes.
     """
-    if not _is_plain(value):
-        return route_components_pb2.RouteMatch(safe_regex={"regex": _MATCHES_NOTHING})
+    if not is_plain(value):
+        return route_components_pb2.RouteMatch(safe_regex={"regex": MATCHES_NOTHING})
     return route_match(value, 0)
 
 
-def _is_plain(value: Mapping[str, Any]) -> bool:
+def is_plain(value: Mapping[str, Any]) -> bool:
     path, method = value.get("path", {}), value.get("method", "GET")
     entries = [value.get(field, []) for field in ("headers", "queryParams")]
     if not isinstance(path, dict) or not all(isinstance(entry, list) for entry in entries):
@@ -100,7 +100,7 @@ def _is_plain_entry(entry: object) -> bool:
 
 def unusable_pattern(value: Mapping[str, Any], max_program_size: int) -> str:
     """Return the first pattern of a match that Envoy would refuse, with the reason; or an empty string."""
-    kind, path = _path(value)
+    kind, path = path_of(value)
     patterns = [path] if kind == "RegularExpression" else []
     for field in ("headers", "queryParams"):
         entries = [entry for entry in list_of_maps(value.get(field)) if entry.get("type") == "RegularExpression"]
@@ -120,7 +120,7 @@ def method_matcher(name: str, invert: bool = False) -> Any:
 
 def precedence(route: Resource, rule: int, number: int, value: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return a sort key: exact paths, longer paths, a method, more headers, more parameters, age, rule order."""
-    kind, path = _path(value)
+    kind, path = path_of(value)
     return (
         _PATH_PRECEDENCE.get(kind, 3),
         -len(path),
@@ -133,7 +133,7 @@ def precedence(route: Resource, rule: int, number: int, value: Mapping[str, Any]
     )
 
 
-def _path(match: Mapping[str, Any]) -> tuple[str, str]:
+def path_of(match: Mapping[str, Any]) -> tuple[str, str]:
     """Return the kind and the value of the path of a match, without the final slash of a prefix."""
     path = nested_map(match, "path")
     kind, value = str(path.get("type") or "PathPrefix"), str(path.get("value") or "/")

@@ -33,8 +33,9 @@ from tierwall.engines.envoy.config.names import (
     virtual_host_name,
 )
 from tierwall.engines.envoy.config.options import EnvoyOptions
+from tierwall.engines.envoy.config.planned_backends import RouteBackend
 from tierwall.engines.envoy.config.policy_compiler import NO_PROTECTION, PolicyCompiler, Protection
-from tierwall.engines.envoy.config.route_plan import CLOSED, PlannedRoute, RouteBackend, RoutePlan
+from tierwall.engines.envoy.config.route_plan import CLOSED, PlannedRoute, RoutePlan
 from tierwall.engines.envoy.config.route_rules import method_matcher
 from tierwall.engines.envoy.config.settings.mcp_rules import MessageFilters
 from tierwall.tool.model import backend_of

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from envoy.config.route.v3 import route_components_pb2
 
 from tierwall.attach.place import GRPC_ROUTE
-from tierwall.attach.route import RouteOnListener
+from tierwall.attach.reach import RouteRule
 from tierwall.attach.section import rules
 from tierwall.attach.target import GATEWAY_POLICIES
 from tierwall.core.reference import Reference
@@ -20,7 +20,7 @@ from tierwall.engines.envoy.config.connection_manager import connection_manager,
 from tierwall.engines.envoy.config.listeners import filter_chain, listener
 from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
 from tierwall.engines.envoy.config.policy_compiler import PolicyCompiler
-from tierwall.engines.envoy.config.route_plan import PlannedRoute, RoutePlanner
+from tierwall.engines.envoy.config.route_plan import PlannedHost, PlannedRoute, RoutePlan, RoutePlanner
 from tierwall.engines.envoy.config.routes import RouteConfigurations, empty_configuration
 from tierwall.engines.envoy.config.settings.places import place_of
 from tierwall.engines.envoy.config.settings.shared import SharedFilters
@@ -121,13 +121,10 @@ class FieldProbe:
         for case, rule in self._rules.items():
             route = snapshot.get(*rule.route.identity)
             assert route is not None, "a staged route is in the snapshot"
-            attached = RouteOnListener(route, 0, rule.gateway, rule.listener, ())
-            plan = planner.plan(rule.gateway, str(case), [(rule.listener, [attached])])
-            every = (planned for host in plan.hosts for planned in host.routes)
-            planned_route = next((planned for planned in every if planned.rule == rule.rule), None)
-            if planned_route is None:
-                continue
+            chain = (*rule.chain[:-1], RouteRule(route, rule.chain[-1].rule))
+            planned_route = planner.planned_chain(rule.gateway, rule.listener, chain)
             self._planned[case] = planned_route
+            plan = RoutePlan(rule.gateway, str(case), (PlannedHost(rule.listener, "*", (planned_route,)),))
             made = RouteConfigurations().after([plan], compiler, options).by_route
             configuration = routes.setdefault(self.port(case), empty_configuration(self.port(case)))
             if not configuration.virtual_hosts:
@@ -170,17 +167,16 @@ class FieldProbe:
 
         Unobservable if requests cannot show it.
         """
-        rule, planned = self._rules[case], self._planned.get(case)
-        if planned is None:
-            raise Unobservable("Envoy has no route for the place")
+        rule, planned = self._rules[case], self._planned[case]
         if (planned.route.group, planned.route.kind) == GRPC_ROUTE:
             raise Unobservable("a test sends plain HTTP, not gRPC")
         if planned.unsupported:
             raise Unobservable(f"Envoy answers with 500 there: {planned.unsupported}")
-        native = native_settings(rules(planned.route)[planned.rule])
-        if self._field.path in native:
-            raise Unobservable(f"the rule has its own {native[self._field.path]}")
-        place = place_of(rule.gateway, rule.listener, planned.route, planned.rule)
+        for where, each in zip(("the rule", *["a parent"] * len(rule.chain)), reversed(rule.chain), strict=False):
+            native = native_settings(rules(each.route)[each.rule])
+            if self._field.path in native:
+                raise Unobservable(f"{where} has its own {native[self._field.path]}")
+        place = place_of(rule.gateway, rule.listener, rule.chain)
         merging = merger(self._stage.snapshot, self._profile, self._phase, ANY_REQUEST)
         merged = merging.merge_at(place).get(self._field.path)
         is_list = merged is not None and any(each.written.entries is not None for each in merged.in_force)

@@ -74,7 +74,7 @@ class GatewayProbe(EngineProbe[GatewayCase]):
 
     def obstacle(self, case: GatewayCase) -> str:
         """Return why no request can go to the place of a question, or an empty string."""
-        return "Envoy does not follow delegation" if case.place.parents else ""
+        return ""
 
     def ask(self, cases: Sequence[GatewayCase]) -> Iterator[EngineReply]:
         """Start an Envoy with the places of all cases, and observe every field there; InputError if it refuses."""

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from tierwall.attach.listener import Listener
 from tierwall.attach.place import GATEWAY, GATEWAY_API, SERVICE
+from tierwall.attach.reach import RouteRule
 from tierwall.attach.target import ACCESS_POLICIES, GATEWAY_POLICIES
 from tierwall.engines.envoy.config.settings import authentication
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
@@ -40,8 +41,13 @@ class StagedRule(NamedTuple):
 
     gateway: Resource
     listener: Listener
-    route: Resource
-    rule: int
+    # The rules that delegate to it, and the rule itself.
+    chain: tuple[RouteRule, ...]
+
+    @property
+    def route(self) -> Resource:
+        """The route of the rule."""
+        return self.chain[-1].route
 
 
 class StagedSnapshot:
@@ -130,7 +136,7 @@ class StagedSnapshot:
         recorder = _object("", "v1", "Service", route.namespace, RECORDER, {"ports": [{"port": 80}]})
         known = self._snapshot.get(*SERVICE, route.namespace, RECORDER)
         self._snapshot = self._snapshot.with_changes([gateway, route, recorder if known is None else known])
-        return StagedRule(gateway, listener, route, number)
+        return StagedRule(gateway, listener, (*place.parents, RouteRule(route, number)))
 
 
 def password_of(policy: Resource) -> str:

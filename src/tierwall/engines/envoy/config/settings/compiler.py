@@ -7,14 +7,13 @@ Each field has a function in one of the modules beside this one. A value that En
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 from tierwall.attach.listener import Listener
 from tierwall.attach.place import BACKEND, SERVICE
-from tierwall.attach.section import rules
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy.config.agentgateway_backends import backend_target
+from tierwall.engines.envoy.config.chain_rule import native_setters
 from tierwall.engines.envoy.config.fence import failure
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.options import EnvoyOptions
@@ -45,10 +44,12 @@ from tierwall.engines.envoy.config.settings.places import (
     EffectiveField,
     PlaceSettings,
     SettingsReader,
+    chain_position,
     not_enforced,
     place_of,
 )
 from tierwall.engines.envoy.config.settings.repeated_headers import judging_headers
+from tierwall.engines.envoy.config.settings.route_settings import RouteSettings
 from tierwall.engines.envoy.config.settings.services import ServiceCluster, endpoint
 from tierwall.engines.envoy.config.settings.shared import SharedFilters
 from tierwall.engines.envoy.config.settings.traffic import RouteChange, turned_on
@@ -58,43 +59,12 @@ from tierwall.gateway.decide import Candidate
 from tierwall.gateway.model.enforcement import UnenforcedSetting, restricts
 from tierwall.gateway.model.fields import PHASES, Phase
 from tierwall.gateway.model.places import RequestPlace
-from tierwall.gateway.sentence import native_settings
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
 
 # The settings of connections, by their names in `FrontendSettings`.
 _FRONTEND = {"tls": "tls", "http": "http", "tcp": "tcp", "proxyProtocol": "proxy_protocol"}
 _CLOSED = "requests that it applies to are answered with 500"
-
-
-class RouteSettings(NamedTuple):
-    """The changes that the settings of a place make to its Envoy routes, or why the place is closed."""
-
-    # Why requests are answered with 500, or an empty string.
-    closed: str = ""
-    policies: frozenset[Identity] = frozenset()
-    changes: tuple[RouteChange, ...] = ()
-    # Filters for requests to a backend.
-    messages: MessageFilters = MessageFilters()
-
-    def apply_to_cluster(self, cluster: Any) -> None:
-        """Apply the settings of a backend to its cluster, which gets a name of its own if it changes."""
-        before = cluster.SerializeToString(deterministic=True)
-        for change in self.changes:
-            change(cluster)
-        after = cluster.SerializeToString(deterministic=True)
-        if after != before:
-            cluster.name += f"/{blake2b(after, digest_size=8).hexdigest()}"
-            cluster.load_assignment.cluster_name = cluster.name
-
-    def apply(self, route: Any) -> str:
-        """Apply the settings to an Envoy route; return why it must be closed instead, or an empty string."""
-        try:
-            for change in self.changes:
-                change(route)
-        except Unenforceable as error:
-            return str(error)
-        return ""
 
 
 class SettingsCompiler:
@@ -141,35 +111,34 @@ class SettingsCompiler:
                 values[attribute] = make(self, made)
         return frontend.FrontendSettings(**values), read.policies
 
-    def route(self, gateway: Resource, listener: Listener, route: Resource, rule: int) -> RouteSettings:
+    def route(self, place: RequestPlace) -> RouteSettings:
         """Compile the settings of a rule on a listener, without those of its backends."""
-        place = place_of(gateway, listener, route, rule)
         read: list[tuple[Phase, PlaceSettings]] = [("PostRouting", self._reader.at(place, "frontend"))]
         read += [(phase, self._reader.at(place, "traffic", phase)) for phase in PHASES]
         return self._compiled(place, read)
 
-    def backend(
-        self, gateway: Resource, listener: Listener, route: Resource, rule: int, backend: Resource, port: int
-    ) -> RouteSettings:
+    def backend(self, place: RequestPlace, backend: Resource, port: int) -> RouteSettings:
         """Compile the settings of a backend of a rule."""
         section = str(port) if (backend.group, backend.kind) == SERVICE and port else ""
         if (backend.group, backend.kind) == BACKEND and not isinstance(target := backend_target(backend), str):
             section = target.section
-        place = place_of(gateway, listener, route, rule)._replace(backend=backend, section=section)
+        place = place._replace(backend=backend, section=section)
         return self._compiled(place, [("PostRouting", self._reader.at(place, "backend"))])
 
     def _compiled(self, place: RequestPlace, read: list[tuple[Phase, PlaceSettings]]) -> RouteSettings:
         closed: list[str] = []
         changes: list[RouteChange] = []
         messages = MessageFilters()
-        native = native_settings(rules(place.route)[place.rule]) if place.route and place.rule is not None else {}
+        native = native_setters([*place.parents, place.route_rule]) if place.route_rule is not None else {}
+        overruling: set[str] = set()
         for phase, settings in read:
             self._diagnostics.update(dict.fromkeys(settings.diagnostics))
             closed += [settings.closed] if settings.closed else []
             for path, field in settings.fields.items():
-                # What a rule sets by itself beats policies, except those with Override.
-                if path in native and not field.source.locks:
+                # What a rule sets by itself beats policies, except those with Override and those of children.
+                if path in native and not field.source.locks and chain_position(field, place) <= native[path]:
                     continue
+                overruling.add(path)
                 change = self._change(place, field, phase)
                 messages |= MessageFilters(judging=judging_headers(field))
                 if isinstance(change, MessageFilters):
@@ -179,7 +148,9 @@ class SettingsCompiler:
                 elif restricts(path):
                     closed.append(f"{path} of {field.source.source}")
         policies = frozenset[Identity]().union(*(settings.policies for _, settings in read))
-        return RouteSettings(", ".join(dict.fromkeys(closed)), policies, tuple(changes), messages)
+        return RouteSettings(
+            ", ".join(dict.fromkeys(closed)), policies, tuple(changes), messages, frozenset(overruling)
+        )
 
     def _change(self, place: RequestPlace, field: EffectiveField, phase: Phase) -> RouteChange | MessageFilters | None:
         """Return what a field does to a route; None if Envoy cannot enforce it."""

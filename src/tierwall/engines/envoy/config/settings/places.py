@@ -7,11 +7,12 @@ Envoy refuses it: nobody knows what it would have restricted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tierwall.attach.listener import Listener
-from tierwall.attach.place import BACKEND
+from tierwall.attach.place import BACKEND, Place
+from tierwall.attach.reach import RouteRule
 from tierwall.attach.target import GATEWAY_POLICIES, attachments
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy.config.usable_snapshot import refusal
@@ -103,7 +104,7 @@ class SettingsReader:
             closed.append(str(policy.reference))
             message = f"{self._left_out[policy]}: requests to {place} are answered with 500"
             problems[policy.diagnostic(CLOSES, message)] = None
-        by_name = {str(level.name): level for level in section_levels}
+        by_label = {level.label: level for level in section_levels}
         for path, field in merged.items():
             if not _applies(path, place) or not field.in_force[0].has_value:
                 continue
@@ -115,7 +116,7 @@ class SettingsReader:
             if not any(part.whole for _, part in missing):
                 values = [candidate.value for candidate in field.in_force]
                 value = values if field.field.union else values[0]
-                level = next((by_name[name] for name in _level_names(field)), None)
+                level = next((by_label[label] for label in _level_labels(field)), None)
                 fields[path] = EffectiveField(path, value, field.in_force, level, is_chosen(field))
         policies = {candidate.resource.identity for field in merged.values() for candidate in field.in_force}
         policies |= {policy.identity for policy in left_out}
@@ -142,8 +143,8 @@ def _applies(path: str, place: RequestPlace) -> bool:
     return path.startswith(_ONLY_FOR_SERVERS) and (place.backend.group, place.backend.kind) in BACKENDS
 
 
-def _level_names(field: MergedField) -> Iterator[str]:
-    """Yield the names of the levels that the object in force is attached at."""
+def _level_labels(field: MergedField) -> Iterator[str]:
+    """Yield the labels of the levels that the object in force is attached at."""
     winner = field.in_force[0]
     return (tier.name for tier in field.stack if any(candidate is winner for candidate in tier.policies))
 
@@ -158,8 +159,19 @@ def not_enforced(candidate: Candidate, part: UnenforcedSetting, closed: RequestP
     return candidate.resource.diagnostic(CLOSES, message, path, key=True)
 
 
-def place_of(
-    gateway: Resource, listener: Listener, route: Resource | None = None, rule: int | None = None
-) -> RequestPlace:
-    """Return the place of a rule on a listener."""
-    return RequestPlace(gateway, None if listener.owner is gateway else listener.owner, listener, route, rule)
+def place_of(gateway: Resource, listener: Listener, chain: Sequence[RouteRule] = ()) -> RequestPlace:
+    """Return the place of a listener, or of the last rule of a chain there."""
+    place = RequestPlace(gateway, None if listener.owner is gateway else listener.owner, listener)
+    if not chain:
+        return place
+    *parents, (route, rule) = chain
+    return place._replace(route=route, rule=rule, parents=tuple(parents))
+
+
+def chain_position(field: EffectiveField, place: RequestPlace) -> int:
+    """Return the number of the rule of a chain whose policies set a field, or -1 if they are before all rules."""
+    if not isinstance(field.level, AttachedLevel):
+        return -1
+    chain = [parent.route for parent in place.parents] + ([place.route] if place.route is not None else [])
+    owner = field.level.place.whole
+    return next((number for number, route in enumerate(chain) if Place.of(route) == owner), -1)

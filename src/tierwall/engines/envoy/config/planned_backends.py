@@ -1,0 +1,195 @@
+"""The backends of a rule: clusters with the settings in force there, or why requests to them are answered with 500.
+
+Mirrors are backends, too: they get copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from tierwall.attach.backend import BackendRef, backend_refs, is_permitted
+from tierwall.attach.delegation import children, selected_routes
+from tierwall.attach.listener import Listener
+from tierwall.attach.place import BACKEND, SERVICE
+from tierwall.attach.reach import RouteRule
+from tierwall.attach.section import rules
+from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.words import join_names
+from tierwall.engines.envoy.config import app_protocol, backend_ref_filters, backend_tls, clusters, mirrors
+from tierwall.engines.envoy.config.agentgateway_backends import HINT, backend_target
+from tierwall.engines.envoy.config.chain_rule import mirroring_rule
+from tierwall.engines.envoy.config.fence import ObjectFence
+from tierwall.engines.envoy.config.grpc_routes import is_grpc
+from tierwall.engines.envoy.config.options import EnvoyOptions
+from tierwall.engines.envoy.config.settings.compiler import SettingsCompiler
+from tierwall.engines.envoy.config.settings.mcp_rules import MessageFilters
+from tierwall.engines.envoy.config.settings.places import place_of
+from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
+from tierwall.resources.resource import Identity, Resource
+from tierwall.resources.snapshot import Snapshot
+from tierwall.tool.model import BACKENDS
+
+UNSUPPORTED, NO_BACKEND = "TW655", "TW656"
+
+
+class RouteBackend(Struct, frozen=True, eq=False):
+    """A share of the requests of a route on a listener, and its backend; None if the backend is missing."""
+
+    gateway: Resource
+    listener: Listener
+    weight: int
+    backend: Resource | None = None
+    cluster: str | None = None
+    # The host that replaces the client's, if any.
+    host: str = ""
+    # What filters of the reference change for its requests (`backend_ref_filters`).
+    changes: Any | None = None
+    # What settings make filters do with its requests alone.
+    messages: MessageFilters = MessageFilters()
+    # The path of an MCP server, whatever the client asks for.
+    path: str = ""
+    # A part of the reference that is not supported: its requests are answered with 500.
+    unsupported: str = ""
+    # The policies whose settings it has.
+    settings: frozenset[Identity] = frozenset()
+
+
+# A backend that gets copies, and the share of the requests that are copied.
+Mirror = tuple[RouteBackend, Fraction]
+
+
+class UnresolvedRef(NamedTuple):
+    """A backendRef that leads nowhere: the reason that the status of the route has (Gateway API, `ResolvedRefs`)."""
+
+    reason: str
+    message: str
+
+
+class BackendPlanner:
+    """Plans backends. `clusters` collects their clusters, `diagnostics` the problems."""
+
+    def __init__(
+        self, snapshot: Snapshot, options: EnvoyOptions, settings: SettingsCompiler, fence: ObjectFence
+    ) -> None:
+        self._snapshot = snapshot
+        self._options = options
+        self._settings = settings
+        self._fence = fence
+        self.clusters: dict[str, Any] = {}
+        self.diagnostics: list[Diagnostic] = []
+
+    def backends(self, gateway: Resource, listener: Listener, chain: Sequence[RouteRule]) -> tuple[RouteBackend, ...]:
+        """Return the backends of the last rule of a chain that get requests."""
+        route, number = chain[-1]
+        refs = (ref for ref in backend_refs(route) if ref.rule == number and ref.weight)
+        return tuple(self._backend(gateway, listener, chain, ref) for ref in refs)
+
+    def mirrors(self, gateway: Resource, listener: Listener, chain: Sequence[RouteRule]) -> tuple[Mirror, ...]:
+        """Return the backends that get copies of the requests of a chain; a copy that leads nowhere is not made."""
+        last = mirroring_rule(chain)
+        route, number = chain[last]
+        refs = mirrors.mirror_refs(route, number, rules(route)[number])
+        return tuple(
+            (self._backend(gateway, listener, chain[: last + 1], ref), mirrors.share(ref.value)) for ref in refs
+        )
+
+    def _backend(
+        self, gateway: Resource, listener: Listener, chain: Sequence[RouteRule], ref: BackendRef
+    ) -> RouteBackend:
+        resource = ref.place.resource(self._snapshot) if unresolved(self._snapshot, ref) is None else None
+        path = ""
+        if resource is not None and ref.place.key == BACKEND:
+            target = backend_target(resource)
+            if isinstance(target, str):
+                return self._closed_backend(gateway, listener, ref, target, HINT)
+            path = target.path
+        cluster = self._cluster(resource, ref.port) if resource is not None else None
+        if resource is None or cluster is None:
+            effect = "are not made" if isinstance(ref, mirrors.MirrorRef) else "are answered with 500"
+            message = f"backend {ref.place} of {ref.route.reference} leads nowhere: requests to it {effect}"
+            self.diagnostics.append(ref.route.diagnostic(NO_BACKEND, message, ref.path))
+            return RouteBackend(gateway, listener, ref.weight)
+        changes, unsupported = backend_ref_filters.backend_changes(ref.value.get("filters"))
+        if unsupported:
+            return self._closed_backend(gateway, listener, ref, unsupported, backend_ref_filters.HINT)
+        settings = self._settings.backend(place_of(gateway, listener, chain), resource, ref.port)
+        if settings.closed:
+            return RouteBackend(gateway, listener, ref.weight, unsupported=settings.closed)
+        protocol = app_protocol.app_protocol(self._snapshot, resource, ref.port)
+        by_protocol = list(app_protocol.protocol_changes(protocol, is_grpc(ref.route)))
+        secured = backend_tls.policy_of(self._snapshot, resource, ref.port)
+        if secured is not None:
+            try:
+                by_protocol.append(backend_tls.tls_change(self._snapshot, secured, http2=bool(by_protocol)))
+            except Unenforceable as error:
+                part, problem = f"{secured.reference} with a mistake", f"{secured.reference} cannot be used ({error})"
+                return self._closed_backend(gateway, listener, ref, part, backend_tls.HINT, problem)
+        policies = settings.policies | ({secured.identity} if secured is not None else set())
+        settings._replace(changes=(*by_protocol, *settings.changes)).apply_to_cluster(cluster)
+        if unsupported := app_protocol.missing_tls(protocol, cluster):
+            return self._closed_backend(gateway, listener, ref, unsupported, app_protocol.HINT)
+        self.clusters[cluster.name] = cluster
+        return RouteBackend(
+            gateway,
+            listener,
+            ref.weight,
+            resource,
+            cluster.name,
+            clusters.external_host(resource),
+            changes,
+            settings.messages,
+            path,
+            settings=policies,
+        )
+
+    def _closed_backend(
+        self,
+        gateway: Resource,
+        listener: Listener,
+        ref: BackendRef,
+        unsupported: str,
+        hint: str,
+        problem: str = "",
+    ) -> RouteBackend:
+        """Return a backend whose requests are answered with 500, because a part of what it needs is not supported."""
+        problem = problem or f"{unsupported} is not supported"
+        message = f"{problem}: requests to {ref.place} are answered with 500"
+        self.diagnostics.append(ref.route.diagnostic(UNSUPPORTED, message, ref.path, hint=hint))
+        return RouteBackend(gateway, listener, ref.weight, unsupported=unsupported)
+
+    def _cluster(self, backend: Resource, port: int) -> Any | None:
+        words = "requests to it are answered with 500"
+        service, _ = app_protocol.service_port(self._snapshot, backend, port) or (None, 0)
+        return self._fence.guard(
+            backend, words, lambda: clusters.backend_cluster(backend, port, self._options, service)
+        )
+
+
+def unresolved(snapshot: Snapshot, ref: BackendRef) -> UnresolvedRef | None:
+    """Return why a backendRef does not lead to a backend or to other routes, or None if it does."""
+    if ref.delegates:
+        return _without_children(snapshot, ref)
+    if ref.place.key not in (*BACKENDS, SERVICE, BACKEND):
+        words = "a backend must be a Service, an XBackend or an AgentgatewayBackend"
+        return UnresolvedRef("InvalidKind", f"{ref.place}: {words}")
+    if not is_permitted(snapshot, ref.route, ref.place):
+        words = f"no ReferenceGrant in namespace {ref.place.namespace} permits {ref.place}"
+        return UnresolvedRef("RefNotPermitted", words)
+    if ref.place.resource(snapshot) is None:
+        return UnresolvedRef("BackendNotFound", f"{ref.place} does not exist")
+    return None
+
+
+def _without_children(snapshot: Snapshot, ref: BackendRef) -> UnresolvedRef | None:
+    """Return why a backendRef does not lead to any other route, or None if it does."""
+    if children(snapshot, ref):
+        return None
+    selected = selected_routes(snapshot, ref)
+    if not selected:
+        return UnresolvedRef("BackendNotFound", f"{ref.place} does not exist")
+    names = join_names([str(route.reference) for route in selected])
+    return UnresolvedRef("RefNotPermitted", f"{ref.route.reference} is not accepted as parent by {names}")

@@ -1,0 +1,43 @@
+"""The changes that the settings of a place make to its Envoy routes and clusters."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+from tierwall.engines.envoy.config.settings.mcp_rules import MessageFilters
+from tierwall.engines.envoy.config.settings.traffic import RouteChange
+from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
+from tierwall.resources.resource import Identity
+
+
+class RouteSettings(NamedTuple):
+    """The changes that the settings of a place make to its Envoy routes, or why the place is closed."""
+
+    # Why requests are answered with 500, or an empty string.
+    closed: str = ""
+    policies: frozenset[Identity] = frozenset()
+    changes: tuple[RouteChange, ...] = ()
+    # Filters for requests to a backend.
+    messages: MessageFilters = MessageFilters()
+    # The fields of policies that beat what rules of parents set by themselves.
+    overruling: frozenset[str] = frozenset()
+
+    def apply_to_cluster(self, cluster: Any) -> None:
+        """Apply the settings of a backend to its cluster, which gets a name of its own if it changes."""
+        before = cluster.SerializeToString(deterministic=True)
+        for change in self.changes:
+            change(cluster)
+        after = cluster.SerializeToString(deterministic=True)
+        if after != before:
+            cluster.name += f"/{blake2b(after, digest_size=8).hexdigest()}"
+            cluster.load_assignment.cluster_name = cluster.name
+
+    def apply(self, route: Any) -> str:
+        """Apply the settings to an Envoy route; return why it must be closed instead, or an empty string."""
+        try:
+            for change in self.changes:
+                change(route)
+        except Unenforceable as error:
+            return str(error)
+        return ""

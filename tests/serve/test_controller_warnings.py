@@ -20,9 +20,9 @@ from tierwall.core.catalogue import CATALOGUE
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.authorizer.bridge import AdmissionRequest, GroupVersionResource, UserInfo
-from tierwall.serve.controller import turns as turns_module
+from tierwall.serve.controller import turn_runner
 from tierwall.serve.controller.state import ControllerState
-from tierwall.serve.controller.turns import LOOK_S, Turns
+from tierwall.serve.controller.turn_runner import LOOK_S, TurnRunner
 from tierwall.serve.controller.warning_index import WarningIndex, WarningResult
 from tierwall.serve.controller.warning_lines import MAX_LENGTH, WarningLine, one_line, shown
 from tierwall.serve.controller.warnings import WarningSettings, WarningsPart, tenant
@@ -324,7 +324,7 @@ class BusyIndex:
 def test_a_change_that_keeps_the_thread_busy_is_ended_and_delays_others_for_a_turn_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(turns_module, "TURN_S", 0.1)
+    monkeypatch.setattr(turn_runner, "TURN_S", 0.1)
     context, index = FakeContext(), BusyIndex()
 
     async def ask(part: WarningsPart, user: UserInfo) -> list[str]:
@@ -355,7 +355,7 @@ def test_a_change_that_keeps_the_thread_busy_is_ended_and_delays_others_for_a_tu
 
 def test_an_update_waits_for_one_change_at_most_and_is_not_ended() -> None:
     async def run() -> list[str]:
-        turns, done = Turns(), list[str]()
+        turns, done = TurnRunner(), list[str]()
 
         def update() -> None:
             begun = time.thread_time()

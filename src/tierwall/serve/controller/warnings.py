@@ -20,7 +20,7 @@ from tierwall.core.protocols import EngineReport
 from tierwall.core.words import failure_words
 from tierwall.serve.authorizer.bridge import AdmissionRequest, UserInfo, admission_reply
 from tierwall.serve.controller.state import ControllerContext, ControllerPart, ControllerState
-from tierwall.serve.controller.turns import Turns
+from tierwall.serve.controller.turn_runner import TurnRunner
 from tierwall.serve.controller.warning_index import WarningIndex, WarningResult
 from tierwall.serve.controller.warning_lines import FAILED, NOT_IN_TIME, NOT_YET
 from tierwall.serve.controller.webhook import PATH, WebhookServer
@@ -49,7 +49,7 @@ class WarningsPart(ControllerPart):
     def __init__(self, context: ControllerContext, settings: WarningSettings) -> None:
         self._context, self._settings = context, settings
         self._index = WarningIndex(settings.refused_codes, settings.reveals_admin_policies)
-        self._turns = Turns()
+        self._turns = TurnRunner()
         self._state: ControllerState | None = None
         self._updating: asyncio.Task[None] | None = None
         self._is_update_due = False

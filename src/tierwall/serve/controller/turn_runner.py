@@ -68,7 +68,7 @@ class _EndableThread(Generic[T]):
             set_outcome(outcome)
 
 
-class Turns:
+class TurnRunner:
     """Runs tasks in a thread, one at a time. For one event loop."""
 
     def __init__(self) -> None:

@@ -478,7 +478,7 @@ def test_namespaces_that_exist_have_just_their_labels() -> None:
 
 def test_an_unknown_construct_and_an_open_request_are_named() -> None:
     quantity = OWN.replace('request.namespace == "prod"', "quantity(object.x).sign() > 0")
-    result = prove(quantity, api={"verb": "create"}, never="Allow")
+    result = prove(quantity, api={"verb": "create", "groups": {"lacks": ["admins"]}}, always="Deny")
     assert result.why == "quantity() in ClusterAuthorizationPolicy/prod spec.expression (1:1 of the expression)"
     listing = OWN.replace('["create", "update"]', '["list"]')
     # A selector may imply the condition.
@@ -512,6 +512,93 @@ authorizers:
         prove(webhook + OWN, api={"namespace": "prod", "groups": {"lacks": ["admins"]}}, never="Allow").proof
         == "Proved"
     )
+
+
+EXOTIC = """
+---
+apiVersion: tierwall.io/v1alpha1
+kind: AuthorizationPolicy
+metadata: {name: exotic, namespace: tenant}
+spec:
+  effect: Allow
+  expression: request.verb == "create" && object.metadata.name.split("-")[0] == request.userInfo.username
+"""
+
+
+class TestExpressionsWithoutATranslation:
+    def test_they_leave_the_proofs_of_others_alone(self) -> None:
+        for region in ({"namespace": "prod"}, {"resource": "secrets", "namespace": {"not": ["tenant"]}}):
+            lacks = region | {"groups": {"lacks": ["admins"]}}
+            assert prove(OWN + EXOTIC, api=lacks, never="Allow").proof == "Proved"
+        # Its own namespace, where the verb settles it, and where it does not.
+        mine = {"namespace": "tenant", "resource": "secrets"}
+        assert prove(OWN + EXOTIC, api=mine | {"verb": {"not": ["create"]}}, never="Allow").proof == "Proved"
+        result = prove(OWN + EXOTIC, api=mine | {"verb": "create"}, never="Allow")
+        assert result.why == "split() in AuthorizationPolicy/tenant/exotic spec.expression (1:50 of the expression)"
+        assert prove(OWN + EXOTIC, api=mine | {"verb": "create"}, never="Deny").proof == "Proved"
+
+    def test_a_counterexample_that_the_evaluator_confirms_refutes(self) -> None:
+        # Whatever the expression comes to: alice's own pod is allowed.
+        result = prove(OWN + EXOTIC, api={"namespace": "tenant", "verb": "create", "resource": "pods"}, never="Allow")
+        assert result.proof == "Refuted"
+        # It fails for every object of the smallest counterexample, and a Deny that fails denies.
+        deny = EXOTIC.replace("effect: Allow", "effect: Deny")
+        result = prove(OWN + deny, api={"namespace": "tenant", "verb": "create", "resource": "secrets"}, never="Deny")
+        assert result.proof == "Refuted"
+        assert result.counterexample is not None
+        assert result.counterexample.answer.detail.final is Verdict.DENY
+
+    def test_a_request_without_data_still_meets_no_condition(self) -> None:
+        guard = EXOTIC.replace('"create"', '"get"')
+        region = {"namespace": "tenant", "verb": "get", "subresource": ""}
+        assert prove(OWN + guard, api=region, never="Allow").proof == "Proved"
+        denies = guard.replace("effect: Allow", "effect: Deny")
+        assert prove(OWN + denies, api=region | {"resource": "secrets"}, always="Deny").proof == "Proved"
+
+    def test_an_unchanged_one_opens_nothing(self) -> None:
+        unchanged = Proof.from_dict({"noNew": {"against": "old", "planes": ["api"]}})
+        role = "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: new}\n"
+        old, new = tierwall.loads(OWN + EXOTIC), tierwall.loads(OWN + EXOTIC + role)
+        assert tierwall.prove(new, unchanged, against=old).proof == "Proved"
+        # Nor does one that is narrower.
+        narrower = EXOTIC.replace('request.verb == "create"', 'request.verb == "create" && request.name != "x"')
+        assert tierwall.prove(tierwall.loads(OWN + narrower), unchanged, against=old).proof == "Proved"
+        wider = EXOTIC.replace('"create"', '"update"')
+        result = tierwall.prove(tierwall.loads(OWN + wider), unchanged, against=old)
+        assert result.why.startswith("split() in AuthorizationPolicy/tenant/exotic")
+
+    def test_what_asks_its_own_chain_may_change_although_its_text_does_not(self) -> None:
+        asks = EXOTIC.replace('object.metadata.name.split("-")[0] == request.userInfo.username', "CHECK").replace(
+            "CHECK", "authorizer.path('/x').check('get').allowed()"
+        )
+        unchanged = Proof.from_dict({"noNew": {"against": "old", "planes": ["api"]}})
+        opens = (
+            OWN
+            + asks
+            + EXOTIC.replace("name: exotic", "name: path")
+            .replace(
+                'request.verb == "create" && object.metadata.name.split("-")[0] == request.userInfo.username',
+                'request.path == "/x"',
+            )
+            .replace("AuthorizationPolicy", "ClusterAuthorizationPolicy")
+            .replace(", namespace: tenant", "")
+        )
+        result = tierwall.prove(tierwall.loads(opens), unchanged, against=tierwall.loads(OWN + asks))
+        assert result.proof != "Proved"
+
+    def test_regions_and_assumptions_may_have_one_too(self) -> None:
+        region = {"verb": "create", "resource": "pods", "namespace": "dev"}
+        where = "object.metadata.name.split('-')[0] == 'x'"
+        denied = region | {"namespace": "prod", "groups": {"lacks": ["admins"]}, "where": where}
+        assert prove(api=denied, always="Deny").proof == "Proved"
+        # The smallest request is not in the region, and only the evaluator could tell one that is.
+        result = prove(api=region | {"where": where}, never="Allow")
+        assert result.why == "split() in `where`"
+        assert prove(api=region | {"where": f"!({where}) && size(object.metadata.name) > 2"}, never="Allow").proof == (
+            "Refuted"
+        )
+        result = prove(api=region, never="Allow", assume={"objects": where})
+        assert result.why == "split() in `assume.objects`"
 
 
 NODES = """

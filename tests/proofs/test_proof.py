@@ -241,7 +241,7 @@ def test_what_is_expected_of_a_proof_is_compared(sides: tuple[str, str], tmp_pat
                 "expect": {"proof": "Refuted", "decidedBy": "NetworkPolicy/shop/locked"},
             },
             {"name": "other", "prove": claim, "expect": refuted | {"decidedBy": "NetworkPolicy/shop/x"}},
-            {"name": "unknown", "prove": {"api": odd, "never": "Allow"}, "expect": {"proof": "Unknown"}},
+            {"name": "unknown", "prove": {"api": odd, "always": "Allow"}, "expect": {"proof": "Unknown"}},
             {"name": "opens nothing", "prove": {"noNew": {"against": sides[0], "planes": ["network"]}}},
             {"name": "opens", "prove": {"noNew": {"against": sides[1], "planes": ["network"]}}},
             {"name": "closes", "prove": {"noLoss": {"against": sides[1], "planes": ["network"]}}},

@@ -283,9 +283,26 @@ def test_what_a_proof_cannot_say_is_named() -> None:
     late = OBJECTS.replace(
         "request.mcp.tool_name.startsWith('get')", "request.time > timestamp('2026-01-01T00:00:00Z')"
     )
-    result = prove(late, tool=WAY, never="Allow")
+    region = WAY | {"caller": "none", "method": "tools/call", "tool": "get-x"}
+    result = prove(late, tool=region, never="Allow")
     assert result.proof == "Unknown"
-    assert result.why.startswith("`request.time` in rules[1] of the expression")
+    assert result.why.startswith("`request.time` in XAccessPolicy/prod/gateway rules[1] of the expression")
+    # Finance may call it at any time, and the expression is about tools only.
+    finance = region | {"caller": FINANCE, "http": {"host": "a.example.com"}}
+    assert prove(late, tool=finance, always="Deny").proof == "Refuted"
+    assert prove(late, tool=region | {"method": "prompts/get"}, never="Allow").proof == "Proved"
+
+
+def test_a_pattern_without_a_translation_stays_open() -> None:
+    text = OBJECTS.replace('hosts: ["*.example.com"]', "paths: [{type: RegularExpression, value: '(?i)/mcp'}]")
+    calls = WAY | {"caller": FINANCE, "method": "tools/call"}
+    result = prove(text, tool=calls | {"tool": "refund", "http": {"path": "/x"}}, never="Allow")
+    assert result.why.endswith("in XAccessPolicy/prod/backend"), result.sentence
+    assert prove(text, tool=calls | {"caller": "none", "tool": "refund"}, never="Allow").proof == "Proved"
+    opens = Proof.from_dict({"noNew": {"against": "old", "planes": ["tool"]}})
+    narrower = text.replace("startsWith('get')", "startsWith('get-')")
+    assert tierwall.prove(tierwall.loads(narrower), opens, against=tierwall.loads(text)).proof == "Proved"
+    assert tierwall.prove(tierwall.loads(text), opens, against=tierwall.loads(narrower)).proof != "Proved"
 
 
 def test_a_change_that_opens_a_tool_is_refuted() -> None:

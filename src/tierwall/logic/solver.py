@@ -85,6 +85,10 @@ class CircuitSolver:
         """Return the value of a literal in the model that `possible` found; it must be part of some question."""
         return self._engine.is_true(literal)
 
+    def know(self, literals: Iterable[int]) -> None:
+        """Let the next models have these literals, too."""
+        self._hand_over(list(literals))
+
     def smallest(
         self,
         literals: Sequence[int],

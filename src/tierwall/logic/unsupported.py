@@ -10,3 +10,14 @@ class Unsupported(Exception):
         self.construct = construct
         self.at = at
         super().__init__(construct)
+
+
+class WorldLimit(Unsupported):
+    """A limit of the whole question. It is nobody's fault alone, so expressions are blamed by what they ask for.
+
+    `unknowns` are the numbers of those that the limit is about; none if it is the size of everything.
+    """
+
+    def __init__(self, construct: str, unknowns: tuple[int, ...] = ()) -> None:
+        super().__init__(construct)
+        self.unknowns = unknowns

@@ -99,6 +99,8 @@ def _result(
         case RefutationCandidate():
             pass
     counterexample, problem = _confirmed(proof.claim, proving, finding, old, snapshot, namespace)
+    if counterexample is None and finding.hangs_on:
+        return _unknown(proof, finding.hangs_on, left_out)
     if counterexample is None:
         question = {finding.question.plane: finding.question.to_dict()}
         why = (

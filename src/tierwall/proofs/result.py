@@ -71,6 +71,8 @@ class RefutationCandidate(Struct, frozen=True):
     question: Question
     old_objects: tuple[Mapping[str, Any], ...] = ()
     note: str = ""
+    # Expressions without a translation on which it hangs: if the decision does not confirm it, nobody knows.
+    hangs_on: str = ""
 
 
 # The short name that planes use.

@@ -7,6 +7,7 @@ the checker, the evaluators and the cost model find them in the one function tab
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TypeAlias
 
 import msgspec
@@ -161,6 +162,16 @@ def children(node: Expr) -> tuple[Expr, ...]:
     """Return the expressions directly inside a node, in source order."""
     binds = type(node) is Comprehension or type(node) is Bind
     return (*operands(node), *bound_bodies(node)[1]) if binds else operands(node)
+
+
+def names(node: Expr) -> Iterator[str]:
+    """Yield every name in an expression, bound ones included; one of the root scope without its dot."""
+    waiting = [node]
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, Ident):
+            yield inner.name.removeprefix(".")
+        waiting += children(inner)
 
 
 # How tightly operators bind, loosest first; `?:` alone is looser.

@@ -2,7 +2,8 @@
 
 Exactly what the evaluator does (`cel.evaluate`), for every value of the variables at once: `&&`, `||`, `all` and
 `exists` absorb errors, `?:` evaluates one branch, a missing field is an error unless `has` or `?.` asks for it.
-What has no translation is `Unsupported`, with its place. Cost limits are not part of it.
+What has no translation is `Unsupported`, with its place, or an open outcome (`open_outcome`). Cost limits are not part
+of it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tierwall.cel.syntax import ast
 from tierwall.cel.values import OptionalValue, map_keys
 from tierwall.logic.cel.functions import Functions
 from tierwall.logic.cel.loop import Loop
+from tierwall.logic.cel.open_outcome import OpenOutcomes
 from tierwall.logic.cel.outcome import Possible, conjunction, opposite
 from tierwall.logic.cel.terms import (
     MISSING,
@@ -43,7 +45,7 @@ from tierwall.logic.cel.terms import (
 )
 from tierwall.logic.cel.unknown import Demands, Unknown, UnknownWorld, ValueKind
 from tierwall.logic.circuit import FALSE, TRUE, Circuit
-from tierwall.logic.unsupported import Unsupported
+from tierwall.logic.unsupported import Unsupported, WorldLimit
 
 MAX_ROUNDS = 12
 Result = TypeVar("Result")
@@ -80,8 +82,17 @@ def settle(
 class Encoder:
     """Translates expressions over the variables of one world."""
 
-    def __init__(self, world: UnknownWorld, environment: Environment, variables: Mapping[str, Leaf]) -> None:
+    def __init__(
+        self,
+        world: UnknownWorld,
+        environment: Environment,
+        variables: Mapping[str, Leaf],
+        opened: OpenOutcomes | None = None,
+    ) -> None:
         self._world = world
+        # Where given, it takes what has no translation.
+        self._opened = opened
+        self._number = opened.enlist() if opened is not None else 0
         self._circuit = world.circuit
         self._environment = environment
         self._variables = variables
@@ -90,9 +101,29 @@ class Encoder:
 
     def rails(self, node: ast.Expr) -> Rails:
         """Return when an expression is true, and when it is false."""
-        result = Possible.of(self._circuit, self._term(node, {}))
+        with self._world.owned_by((self._number, node)):
+            result = self._possible(node, {})
         may_be_true = self._circuit.all_of((result.is_missing, result.may_be_true))
         return Rails(result.true, result.false, result.is_missing, may_be_true)
+
+    def _possible(self, node: ast.Expr, scope: Mapping[str, Term]) -> Possible:
+        """Return what an expression comes to where only a bool counts: there it can be given up."""
+        if self._opened is None:
+            return Possible.of(self._circuit, self._term(node, scope))
+        key = self._number, node
+        if key not in self._opened.given_up:
+            try:
+                return Possible.of(self._circuit, self._term(node, scope))
+            except WorldLimit:
+                raise
+            except Unsupported as error:
+                self._opened.given_up[key] = error
+            except RecursionError:
+                if scope or self._world.owner != key:
+                    raise
+                self._opened.given_up[key] = Unsupported("so deep an expression")
+        reason = self._opened.given_up[key]
+        return self._opened.outcome(node, self._environment, self._variables, scope, reason)
 
     def _term(self, node: ast.Expr, scope: Mapping[str, Term]) -> Term:
         self._world.check_size()
@@ -199,12 +230,14 @@ class Encoder:
         function, args = self._environment.resolve_call(node)
         circuit = self._circuit
         if function in ast.LOGICAL:
-            operands = [Possible.of(circuit, self._term(arg, scope)) for arg in args]
+            operands = [self._possible(arg, scope) for arg in args]
             if function == "_&&_":
                 return conjunction(circuit, operands).term(circuit)
             return opposite(conjunction(circuit, list(map(opposite, operands)))).term(circuit)
         if function == ast.CONDITIONAL:
             return self._conditional(args, scope)
+        if function == "!_":
+            return opposite(self._possible(args[0], scope)).term(circuit)
         terms = [self._term(arg, scope) for arg in args]
         if function in LAZY and len(terms) == 2:
             return self._each(terms[0], lambda leaf: self._or(leaf, terms[1], unwraps=function == "orValue"))
@@ -213,7 +246,7 @@ class Encoder:
     def _conditional(self, args: Sequence[ast.Expr], scope: Mapping[str, Term]) -> Term:
         """`?:` evaluates one branch; where nobody knows which, either may be it."""
         circuit = self._circuit
-        test = Possible.of(circuit, self._term(args[0], scope))
+        test = self._possible(args[0], scope)
         guards = (test.true, test.false)
         if test.is_missing == FALSE:
             branches = [
@@ -304,7 +337,10 @@ class Encoder:
         def evaluate(body: ast.Expr, element: Term) -> Term:
             return self._term(body, {**scope, node.variables[0]: element})
 
-        loop = Loop(self._world, node, evaluate)
+        def judge(body: ast.Expr, element: Term) -> Possible:
+            return self._possible(body, {**scope, node.variables[0]: element})
+
+        loop = Loop(self._world, node, evaluate, judge)
         results = []
         for guard, leaf in self._term(node.target, scope):
             if isinstance(leaf, MissingData):

@@ -18,7 +18,7 @@ from tierwall.cel.library.regex import compile_pattern
 from tierwall.cel.partial_evaluation.signature import result_of_call
 from tierwall.cel.values import NUMERIC, OptionalValue, map_keys
 from tierwall.logic.cel.language import StringView
-from tierwall.logic.cel.outcome import Possible, opposite
+from tierwall.logic.cel.outcome import Possible
 from tierwall.logic.cel.terms import (
     NOTHING,
     Constant,
@@ -34,7 +34,6 @@ from tierwall.logic.cel.terms import (
     decided,
     merged,
     optional,
-    rails,
     under,
 )
 from tierwall.logic.cel.unknown import Unknown, ValueKind
@@ -59,7 +58,6 @@ class Functions:
         self._special: dict[str, Callable[..., Term]] = {
             "_==_": self._equal,
             "_!=_": self._not_equal,
-            "!_": self._not,
             "@in": self._in,
             "_[_]": self._index,
             "_[?_]": self._optional_index,
@@ -108,8 +106,6 @@ class Functions:
 
     def _left_over(self, function: str, leaves: list[Leaf]) -> Term:
         """Return what is left of a call with missing data: nothing of one that fails whatever the data is."""
-        if function == "!_":
-            return opposite(Possible.of(self._circuit, [(TRUE, leaf) for leaf in leaves])).term(self._circuit)
         if function == "matches" and isinstance(pattern := leaves[-1], Constant) and _is_broken(pattern.value):
             return []
         if function == "@in" and not isinstance(leaves[-1], MissingData):
@@ -131,10 +127,6 @@ class Functions:
 
     def _not_equal(self, left: Leaf, right: Leaf) -> Term:
         return decided(self._circuit, TRUE, -self._comparing.equal(left, right))
-
-    def _not(self, leaf: Leaf) -> Term:
-        true, false = rails(self._circuit, [(TRUE, leaf)])
-        return boolean(false, true)
 
     def _order(self, function: str, left: Leaf, right: Leaf) -> Term:
         if isinstance(left, Constant):

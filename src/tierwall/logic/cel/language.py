@@ -29,7 +29,7 @@ from tierwall.logic.cel.pattern import (
     union,
     without,
 )
-from tierwall.logic.unsupported import Unsupported
+from tierwall.logic.unsupported import Unsupported, WorldLimit
 
 MAX_STATES = 2_000
 MAX_TERMS = 50_000
@@ -94,6 +94,11 @@ class Languages:
         self._make(Term("nothing"), False)
         self._make(Term("empty"), True)
         self.anything = self._star(self._chars(EVERYTHING))
+
+    @property
+    def size(self) -> int:
+        """How much was asked for: what the limits are about."""
+        return self._work + len(self._terms)
 
     def constant(self, text: str) -> int:
         """Return the language of one string."""
@@ -297,7 +302,7 @@ class Languages:
             parts.update(term.parts if term.kind == "any" else (language,))
         self._work += len(parts)
         if self._work > MAX_WORK * self._effort:
-            raise Unsupported("so large a regular expression")
+            raise WorldLimit("so large a regular expression")
         parts.discard(NOTHING)
         if self.anything in parts:
             return self.anything
@@ -329,11 +334,19 @@ class Languages:
         number = self._numbers.get(term)
         if number is None:
             if len(self._terms) >= MAX_TERMS * self._effort:
-                raise Unsupported("so large a regular expression")
+                raise WorldLimit("so large a regular expression")
             number = self._numbers[term] = len(self._terms)
             self._terms.append(term)
             self._nullable.append(nullable)
         return number
+
+
+def seen(text: str, view: StringView) -> str:
+    """Return a string in a view."""
+    if view is StringView.URL_PATH:
+        return text.partition("#")[0].partition("?")[0]
+    change = str.lower if view is StringView.LOWER else str.upper
+    return "".join(change(char) if char.isascii() else char for char in text)
 
 
 def _some(ranges: list[tuple[int, int]], count: int) -> list[str]:

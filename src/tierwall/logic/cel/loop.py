@@ -28,21 +28,26 @@ from tierwall.logic.unsupported import Unsupported
 
 
 class Loop:
-    """One comprehension. `evaluate` returns what a part of it comes to for an element."""
+    """One comprehension. `evaluate` returns what a part of it comes to for an element, `judge` the same of a bool."""
 
     def __init__(
-        self, world: UnknownWorld, node: ast.Comprehension, evaluate: Callable[[ast.Expr, Term], Term]
+        self,
+        world: UnknownWorld,
+        node: ast.Comprehension,
+        evaluate: Callable[[ast.Expr, Term], Term],
+        judge: Callable[[ast.Expr, Term], Possible],
     ) -> None:
         self._world = world
         self._circuit = world.circuit
         self._node = node
         self._evaluate = evaluate
+        self._judge = judge
 
     def left_over(self) -> Term:
         """Return what may come of missing data, which may have no elements at all."""
         if self._node.macro not in ("all", "exists", "exists_one"):
             return [(TRUE, MissingData(outcomes.VALUE))]
-        body = Possible.of(self._circuit, self._evaluate(self._node.args[0], [(TRUE, MISSING)]))
+        body = self._judge(self._node.args[0], [(TRUE, MISSING)])
         may_be = (TRUE, body.may_be_false) if self._node.macro == "all" else (body.may_be_true, TRUE)
         return Possible(FALSE, FALSE, *may_be, TRUE).term(self._circuit)
 
@@ -52,7 +57,7 @@ class Loop:
         items.ask_for(2 if node.macro == "exists_one" else 1)
         presents = [present for present, _ in items.entries]
         has_test = node.macro != "map" or len(node.args) > 1
-        tests = [Possible.of(circuit, term) for term in self._each(node.args[0], items)] if has_test else []
+        tests = [self._judge(node.args[0], element) for _, element in items.entries] if has_test else []
         if node.macro in ("all", "exists"):
             wanted = tests if node.macro == "all" else list(map(opposite, tests))
             every = conjunction(circuit, [_where(circuit, *pair) for pair in zip(presents, wanted, strict=True)])
@@ -69,12 +74,12 @@ class Loop:
                 return self._mapped(items, judged, judged.passes if has_test else presents, has_test)
         raise Unsupported(f"`{node.macro}`", node.at)
 
-    def _each(self, body: ast.Expr, items: Items) -> list[Term]:
-        return [self._evaluate(body, element) for _, element in items.entries]
-
     def _mapped(self, items: Items, judged: _Judged, shown: Sequence[int], is_filtered: bool) -> Term:
         circuit = self._circuit
-        results = list(zip(shown, self._each(self._node.args[-1], items), strict=True))
+        body = self._node.args[-1]
+        results = [
+            (show, self._evaluate(body, element)) for show, (_, element) in zip(shown, items.entries, strict=True)
+        ]
         whole = circuit.all_of(circuit.any_of((-show, defined(circuit, result))) for show, result in results)
         absent = (circuit.all_of((show, missing(circuit, result))) for show, result in results)
         lacking = circuit.all_of((judged.is_lacking(absent), whole))

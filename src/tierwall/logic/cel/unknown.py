@@ -11,7 +11,8 @@ only when the question has been written down; so it is written down again until 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -19,7 +20,7 @@ import msgspec
 
 from tierwall.logic.cel.language import Languages
 from tierwall.logic.circuit import FALSE, TRUE, Circuit
-from tierwall.logic.unsupported import Unsupported
+from tierwall.logic.unsupported import Unsupported, WorldLimit
 
 # Lists of strings, such as groups, are cheap: each constant that is looked for needs an element.
 MAX_ELEMENTS, MAX_STRINGS = 16, 64
@@ -141,6 +142,7 @@ class Unknown:
 
     def in_language(self, language: int) -> int:
         """Return the literal that says whether the string is in a language; it means something for strings only."""
+        self.world.note_use(self.number, language)
         if language not in self.languages:
             self.languages[language] = self.world.circuit.variable()
         return self.languages[language]
@@ -152,6 +154,7 @@ class Unknown:
         if not -MAX_NUMBER <= constant <= MAX_NUMBER:
             raise Unsupported(f"a comparison with {constant}")
         key = sign, int(constant) if constant == int(constant) else constant
+        self.world.note_use(self.number, None)
         if key not in self.comparisons:
             self.comparisons[key] = self.world.circuit.variable()
         return self.comparisons[key]
@@ -192,6 +195,7 @@ class Unknown:
     def ask_for(self, kind: ValueKind, count: int) -> None:
         """Say that the question needs so many more elements."""
         self.asked[kind] = self.asked.get(kind, 0) + count
+        self.world.note_use(self.number, None)
         path = (*self.path, kind)
         elements = self.world.found.elements
         elements[path] = max(elements.get(path, 0), self.asked[kind])
@@ -247,6 +251,11 @@ class UnknownWorld:
         # Constants that lists were asked for.
         self.members: dict[tuple[int, str], int] = {}
         self.equalities: dict[ValueKind, dict[tuple[int, int], int]] = {}
+        # The expression that is being written down. What it asks for is kept, to blame it for a limit: of each unknown
+        # the languages (None: something else), and how much everything grew.
+        self.owner: Hashable | None = None
+        self.uses: dict[int, dict[Hashable, set[int | None]]] = {}
+        self.growth: dict[Hashable, int] = {}
 
     def unknown(self, name: str, shape: Shape = ANY) -> Unknown:
         """Make a variable."""
@@ -257,6 +266,8 @@ class UnknownWorld:
         if left is right:
             return TRUE
         first, second = sorted((left.number, right.number))
+        self.note_use(first, None)
+        self.note_use(second, None)
         known = self.equalities.setdefault(kind, {})
         if (first, second) not in known:
             known[first, second] = self.circuit.variable()
@@ -273,7 +284,23 @@ class UnknownWorld:
                 reached[number] = self.circuit.any_of((reached[number], step))
         return reached[count]
 
+    @contextmanager
+    def owned_by(self, owner: Hashable) -> Iterator[None]:
+        """Keep what is asked for meanwhile as asked for by an expression."""
+        before, self.owner = self.owner, owner
+        size = self.circuit.size + self.languages.size
+        try:
+            yield
+        finally:
+            self.owner = before
+            self.growth[owner] = self.growth.get(owner, 0) + self.circuit.size + self.languages.size - size
+
+    def note_use(self, number: int, language: int | None) -> None:
+        """Keep that the expression asks about an unknown."""
+        if self.owner is not None:
+            self.uses.setdefault(number, {}).setdefault(self.owner, set()).add(language)
+
     def check_size(self) -> None:
         """Refuse a question that has grown too large."""
         if self.circuit.size > self._max_size:
-            raise Unsupported("so large a question")
+            raise WorldLimit("so large a question")

@@ -8,19 +8,21 @@ themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import combinations, pairwise
 from math import inf, nextafter
 from typing import Any
 
 import msgspec
 
-from tierwall.cel.values import INT_MAX, INT_MIN, UINT_MAX, Uint
-from tierwall.logic.cel.language import Languages
+from tierwall.cel.values import INT_MAX, INT_MIN, UINT_MAX, OptionalValue, Uint
+from tierwall.logic.cel.language import Languages, seen
+from tierwall.logic.cel.terms import Constant, Items, Leaf, SeenString, Size, SomeValue
 from tierwall.logic.cel.unknown import Number, Shape, Unknown, UnknownWorld, ValueKind
 from tierwall.logic.circuit import TRUE
 from tierwall.logic.solver import CircuitSolver
-from tierwall.logic.unsupported import Unsupported
+from tierwall.logic.unsupported import Unsupported, WorldLimit
 
 MAX_GROUP = 12
 _CONTAINERS = (ValueKind.LIST, ValueKind.MAP)
@@ -51,12 +53,14 @@ class Values:
         self._groups: dict[ValueKind, dict[int, list[Unknown]]] = {}
         for kind in (ValueKind.STRING, ValueKind.NUMBER):
             for group in self._grouped(kind):
-                self._regions(kind, group)
+                with _blaming(group):
+                    self._regions(kind, group)
         for kind in _CONTAINERS:
             for group in self._grouped(kind):
-                if len(group) > 1 and any(unknown.is_looked_into or not unknown.shape.is_open for unknown in group):
-                    raise Unsupported("== between lists or maps that are looked into")
-                self._transitive(kind, group)
+                with _blaming(group):
+                    if len(group) > 1 and any(unknown.is_looked_into or not unknown.shape.is_open for unknown in group):
+                        raise Unsupported("== between lists or maps that are looked into")
+                    self._transitive(kind, group)
 
     def preferences(self) -> list[int]:
         """Return literals whose truth makes a counterexample small, the most important first."""
@@ -94,6 +98,25 @@ class Values:
         missing = unknown.shape.required - unknown.fields.keys()
         simplest = {name: simplest_value(unknown.shape.fields[name]) for name in sorted(missing)}
         return {name: self.value(entry.value, model) for name, entry in entries.items()} | simplest
+
+    def leaf(self, leaf: Leaf, model: CircuitSolver) -> Any:
+        """Return the value that a model gives to a leaf of an expression."""
+        match leaf:
+            case Unknown():
+                return self.value(leaf, model)
+            case SomeValue(value=inner):
+                return OptionalValue(self.leaf(inner, model))
+            case SeenString(of=unknown, view=view):
+                return seen(self.value(unknown, model), view)
+            case Size(of=whole):
+                return len(self.leaf(whole, model))
+            case Items(entries=entries):
+                terms = [term for present, term in entries if model.is_true(present)]
+                chosen = [next((leaf for guard, leaf in term if model.is_true(guard)), None) for term in terms]
+                return [self.leaf(inner, model) for inner in chosen if inner is not None]
+            case Constant(value=value):
+                return value
+        raise ValueError("missing data has no value")
 
     def places(self, unknown: Unknown, kind: ValueKind) -> Sequence[tuple[int, ValueRegion]]:
         """Return the regions that a string or number may be in, each with the literal that says so."""
@@ -137,8 +160,9 @@ class Values:
             if kind in unknown.shape.kinds:
                 groups.setdefault(find(unknown.number), []).append(unknown)
         for group in groups.values():
-            if len(group) > MAX_GROUP:
-                raise Unsupported("so many values compared with one another")
+            with _blaming(group):
+                if len(group) > MAX_GROUP:
+                    raise Unsupported("so many values compared with one another")
             self._groups.setdefault(kind, {}).update((unknown.number, group) for unknown in group)
             yield group
 
@@ -234,6 +258,15 @@ class Values:
             if other is unknown or (model.is_true(other.is_kind(kind)) and model.is_true(equal)):
                 return rank
         return None
+
+
+@contextmanager
+def _blaming(group: Iterable[Unknown]) -> Iterator[None]:
+    """Say which unknowns are more than can be told apart."""
+    try:
+        yield
+    except Unsupported as error:
+        raise WorldLimit(error.construct, tuple(unknown.number for unknown in group)) from None
 
 
 def simplest_value(shape: Shape) -> Any:

@@ -169,13 +169,18 @@ class ChainCircuit:
     def _rails(self, policy: CelPolicy) -> Rails:
         if policy.tree is None:
             return Rails(FALSE, FALSE)
-        try:
-            return self._request.rails(policy.tree)
-        except Unsupported as error:
-            line = policy.expression.count("\n", 0, max(error.at, 0)) + 1
-            column = max(error.at, 0) - (policy.expression.rfind("\n", 0, max(error.at, 0)) + 1) + 1
+
+        def described(error: Unsupported) -> str:
+            at = max(error.at, 0)
+            line, column = policy.expression.count("\n", 0, at) + 1, at - policy.expression.rfind("\n", 0, at)
             place = f" ({line}:{column} of the expression)" if error.at >= 0 else ""
-            raise Unsupported(f"{error.construct} in {policy.reference} spec.expression{place}") from None
+            return f"{error.construct} in {policy.reference} spec.expression{place}"
+
+        opened = self._request.opened
+        if opened is None:
+            return self._request.rails(policy.tree)
+        with opened.described(described):
+            return self._request.rails(policy.tree)
 
     def _scope(self, policy: CelPolicy) -> int:
         """Return whether a policy counts for the request: one that cannot be used fails only where it could match."""

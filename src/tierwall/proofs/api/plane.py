@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tierwall.api.authorizers.expression import parse
+from tierwall.api.algebra.request import ConditionData
+from tierwall.api.authorizers.expression import ENVIRONMENT, parse
+from tierwall.api.question import ApiQuestion, attributes_of, data_of
 from tierwall.cel.errors import ParseError
 from tierwall.cel.syntax.ast import Expr
 from tierwall.core.answer import Answer
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.core.verdict import Verdict
-from tierwall.logic.cel.encoder import settle
+from tierwall.logic.cel.open_outcome import OpenOutcomes
+from tierwall.logic.cel.open_question import find_model, is_true, settle_open
 from tierwall.logic.cel.unknown import UnknownWorld
-from tierwall.logic.cel.values import Values
 from tierwall.logic.solver import CircuitSolver
 from tierwall.logic.unsupported import Unsupported
 from tierwall.proofs.api.chain import ChainCircuit, CircuitVerdict
@@ -75,28 +77,33 @@ def _search(
 ) -> PlaneFinding:
     assumed = _assumption(assume)
 
-    def build(world: UnknownWorld) -> tuple[UnknownRequest, list[int], list[tuple[int, str]]]:
-        request = UnknownRequest(world, snapshots)
+    def build(world: UnknownWorld, opened: OpenOutcomes) -> tuple[UnknownRequest, list[int], list[tuple[int, str]]]:
+        request = UnknownRequest(world, snapshots, opened)
         verdicts = [ChainCircuit(snapshot, request).verdict() for snapshot in snapshots]
-        within = request.within(region)
+        with opened.described(lambda error: f"{error.construct} in `where`"):
+            within = request.within(region)
         if assumed is not None:
-            request.assume(assumed)
+            with opened.described(lambda error: f"{error.construct} in `assume.objects`"):
+                request.assume(assumed)
         request.finish()
         undecided = [reason for verdict in verdicts for reason in verdict.undecided]
         return request, [*within, *refuting(request, verdicts)], undecided
 
     try:
-        world, (request, wanted, undecided) = settle(build)
-        values = Values(world)
+        values, opened, (request, wanted, undecided) = settle_open(build)
     except Unsupported as error:
         return Unsolved(error.construct)
-    solver = CircuitSolver(world.circuit)
+    solver = CircuitSolver(values.world.circuit)
     budget = int(effort * CONFLICTS)
     question = [*wanted, *(-literal for literal, _ in undecided)]
     possible = solver.possible(question, budget)
     if possible:
-        solver.smallest(question, [*request.preferences(), *values.preferences()])
-        return Candidate((), request.question(values, solver))
+        preferences = [*request.preferences(), *values.preferences()]
+        hangs_on = find_model(solver, question, opened, values, preferences)
+        asked = request.question(values, solver)
+        if hangs_on and not _is_meant(asked, region, assumed):
+            return Unsolved(hangs_on)
+        return Candidate((), asked, hangs_on=hangs_on)
     if possible is None:
         return Unsolved(f"the limit of `proofEffort: {effort:g}`")
     # What nobody can say may be so or not: a claim that holds either way is proved.
@@ -104,6 +111,20 @@ def _search(
         if solver.possible([*wanted, literal], budget) is not False:
             return Unsolved(why)
     return NoCounterexample()
+
+
+def _is_meant(question: ApiQuestion, region: ApiRegion, assumed: Expr | None) -> bool:
+    """Whether a request is in a region, and its objects are as assumed, by the evaluator."""
+    attributes = attributes_of(question, [])
+    data = data_of(question, attributes, []) or ConditionData()
+    request = attributes.request()
+    if attributes.is_name_unknown:
+        request["name"] = data.name
+    variables = {**data.variables(), "request": request}
+    needed = [(region.where, variables)]
+    given = [value for value in (data.object, data.old_object) if value is not None]
+    needed += [(assumed, {**variables, "object": value}) for value in given]
+    return all(tree is None or is_true(tree, ENVIRONMENT, known) for tree, known in needed)
 
 
 def _assumption(assume: Assumptions) -> Expr | None:

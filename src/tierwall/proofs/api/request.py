@@ -17,6 +17,7 @@ from tierwall.api.question import ApiQuestion
 from tierwall.cel.syntax import ast
 from tierwall.core.verdict import Verdict
 from tierwall.logic.cel.encoder import Encoder, Rails
+from tierwall.logic.cel.open_outcome import OpenOutcomes
 from tierwall.logic.cel.terms import MISSING, Constant, Leaf, LeafComparison
 from tierwall.logic.cel.unknown import STRING, Element, Unknown, UnknownWorld, ValueKind
 from tierwall.logic.cel.values import Values
@@ -38,8 +39,11 @@ _QUESTION = {"oldObject": "old_object", "namespaceObject": "namespace_object"}
 class UnknownRequest:
     """A request in a world, and what holds for every request."""
 
-    def __init__(self, world: UnknownWorld, snapshots: tuple[Snapshot, ...]) -> None:
+    def __init__(
+        self, world: UnknownWorld, snapshots: tuple[Snapshot, ...], opened: OpenOutcomes | None = None
+    ) -> None:
         self.world = world
+        self.opened = opened
         self.circuit = world.circuit
         self.comparing = LeafComparison(world)
         self.request = world.unknown("request", REQUEST)
@@ -60,8 +64,8 @@ class UnknownRequest:
         self._webhooks: dict[str, Verdict] = {}
         with_data: dict[str, Leaf] = {"request": self.request, **self.data, _IMPERSONATED: Constant(None)}
         without: dict[str, Leaf] = {"request": self.request, **dict.fromkeys((*self.data, _IMPERSONATED), MISSING)}
-        self._with_data = Encoder(world, ENVIRONMENT, with_data)
-        self._without_data = Encoder(world, ENVIRONMENT, without)
+        self._with_data = Encoder(world, ENVIRONMENT, with_data, opened)
+        self._without_data = Encoder(world, ENVIRONMENT, without, opened)
         self.is_connect = self._connect()
         self.is_about_path = -self.equals("path", "")
         writes = self.one_of("verb", OPERATIONS)
@@ -117,7 +121,7 @@ class UnknownRequest:
 
     def rails(self, expression: ast.Expr) -> Rails:
         """Return when an expression is true and false, and when it depends on data that the request does not carry."""
-        names = set(_names(expression))
+        names = set(ast.names(expression))
         self._mentioned |= names
         carried = self._with_data.rails(expression)
         if names.isdisjoint((*DATA, _IMPERSONATED)):
@@ -133,14 +137,14 @@ class UnknownRequest:
 
     def where(self, expression: ast.Expr) -> int:
         """Return whether an expression of a region is true; data that a request does not carry is null in it."""
-        self._mentioned |= set(_names(expression))
+        self._mentioned |= set(ast.names(expression))
         return self._with_data.rails(expression).true
 
     def assume(self, expression: ast.Expr) -> None:
         """Let an expression be true of every object that may come."""
         for name in ("object", "oldObject"):
             variables: dict[str, Leaf] = {"request": self.request, **self.data, "object": self.data[name]}
-            holds = Encoder(self.world, ENVIRONMENT, variables).rails(expression).true
+            holds = Encoder(self.world, ENVIRONMENT, variables, self.opened).rails(expression).true
             self.circuit.require(self.data[name].is_kind(ValueKind.NULL), holds)
 
     def within(self, region: ApiRegion) -> list[int]:
@@ -340,15 +344,3 @@ def _present(parent: Unknown, name: str) -> Element:
     element = parent.field(name)
     assert element is not None, f"there may be a field {name}"
     return element
-
-
-def _names(expression: ast.Expr) -> list[str]:
-    """Return every name in an expression, bound ones included."""
-    names: list[str] = []
-    waiting = [expression]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.Ident):
-            names.append(node.name.removeprefix("."))
-        waiting += ast.children(node)
-    return names

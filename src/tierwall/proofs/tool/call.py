@@ -13,6 +13,7 @@ from tierwall.attach.acceptance import ENVIRONMENT
 from tierwall.cel.syntax.ast import Expr
 from tierwall.logic.cel.encoder import Encoder
 from tierwall.logic.cel.language import StringView
+from tierwall.logic.cel.open_outcome import OpenOutcomes
 from tierwall.logic.cel.terms import Constant, Leaf, LeafComparison, SeenString
 from tierwall.logic.cel.unknown import OPAQUE, STRING, Element, Shape, Unknown, UnknownWorld, ValueKind
 from tierwall.logic.cel.values import Values
@@ -61,8 +62,9 @@ _REQUEST = Shape(
 class UnknownCall:
     """A request in a world, and what holds for every request."""
 
-    def __init__(self, world: UnknownWorld, backend: Backend, port: int) -> None:
+    def __init__(self, world: UnknownWorld, backend: Backend, port: int, opened: OpenOutcomes | None = None) -> None:
         self.world = world
+        self.opened = opened
         self.circuit = world.circuit
         self.comparing = LeafComparison(world)
         self.backend = backend
@@ -82,15 +84,18 @@ class UnknownCall:
             "request": self.request,
             "request.url_path": SeenString(self.path, StringView.URL_PATH),
         }
-        self._encoder = Encoder(world, ENVIRONMENT, variables)
+        self._encoder = Encoder(world, ENVIRONMENT, variables, opened)
         self.circuit.require(-self._header(NAME_HEADER).present)
         self.unreadable = self._unreadable()
         # Requests as people write them make counterexamples that they can read.
         self.usual = (self._equals(self.http_method, "POST"), self._equals(self.path, backend.path))
 
-    def is_true(self, expression: Expr) -> int:
-        """Return whether an expression is true."""
-        return self._encoder.rails(expression).true
+    def is_true(self, expression: Expr, place: str) -> int:
+        """Return whether an expression is true; `place` says where it stands."""
+        if self.opened is None:
+            return self._encoder.rails(expression).true
+        with self.opened.described(lambda error: f"{error.construct} in {place}"):
+            return self._encoder.rails(expression).true
 
     def header(self, name: str) -> Element:
         """Return a header by its name in lower case."""
@@ -149,7 +154,7 @@ class UnknownCall:
         for name, values in region.headers.items():
             header = self.header(name)
             literals.append(self._in_optional(header.present, header.value, values))
-        return literals if region.where is None else [*literals, self.is_true(region.where)]
+        return literals if region.where is None else [*literals, self.is_true(region.where, "`where`")]
 
     def question(self, values: Values, model: CircuitSolver) -> dict[str, Any]:
         """Return the keys of the question that a model stands for."""

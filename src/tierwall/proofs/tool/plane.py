@@ -9,14 +9,15 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from tierwall.attach.acceptance import ENVIRONMENT
 from tierwall.attach.place import BACKEND, GATEWAY, SERVICE
 from tierwall.core.answer import Answer
 from tierwall.core.diagnostics import Diagnostic, input_error
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import Verdict
-from tierwall.logic.cel.encoder import settle
+from tierwall.logic.cel.open_outcome import OpenOutcomes
+from tierwall.logic.cel.open_question import find_model, is_true, settle_open
 from tierwall.logic.cel.unknown import UnknownWorld
-from tierwall.logic.cel.values import Values
 from tierwall.logic.solver import CircuitSolver
 from tierwall.logic.unsupported import Unsupported
 from tierwall.proofs.proof import Assumptions, Change, Claim
@@ -28,7 +29,7 @@ from tierwall.proofs.tool.region import read_region as read_region
 from tierwall.resources.overlay import overlay
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import BACKENDS
-from tierwall.tool.question import ToolQuestion
+from tierwall.tool.question import ToolQuestion, read_question
 from tierwall.tool.ways import BackendWay, GuardedWay, find_way, routed_ways, unrouted_ways
 
 VERDICTS = (Verdict.ALLOW, Verdict.DENY)
@@ -56,7 +57,7 @@ def prove(snapshot: Snapshot, region: ToolRegion, claim: Claim, assume: Assumpti
         raise input_error(problems)
     allow = (claim.verdict is Verdict.ALLOW) == (claim.word == "never")
     question = ToolQuestion(gateway=region.gateway, listener=region.listener, backend=region.backend)
-    return _search((way,), region, (allow,), question, effort)
+    return _search(snapshot, (way,), region, (allow,), question, effort)
 
 
 def prove_change(old: Snapshot, new: Snapshot, change: Change, assume: Assumptions, effort: float) -> PlaneFinding:
@@ -82,7 +83,7 @@ def prove_change(old: Snapshot, new: Snapshot, change: Change, assume: Assumptio
         if _same_policies(guarded[0], guarded[1]):
             continue
         wanted = (False, True) if change.word == "noNew" else (True, False)
-        finding = _search(tuple(guarded), ToolRegion(), wanted, question, effort)
+        finding = _search(after, tuple(guarded), ToolRegion(), wanted, question, effort)
         if isinstance(finding, Candidate):
             return replace(
                 finding,
@@ -111,31 +112,41 @@ def _same_policies(before: GuardedWay, after: GuardedWay) -> bool:
 
 
 def _search(
-    ways: tuple[GuardedWay, ...], region: ToolRegion, wanted: tuple[bool, ...], question: ToolQuestion, effort: float
+    snapshot: Snapshot,
+    ways: tuple[GuardedWay, ...],
+    region: ToolRegion,
+    wanted: tuple[bool, ...],
+    question: ToolQuestion,
+    effort: float,
 ) -> PlaneFinding:
     """Search for a request that the policies of each way allow, or do not, as wanted."""
     way = ways[-1]
     port = way.listener.port if way.listener is not None else 0
 
-    def build(world: UnknownWorld) -> tuple[UnknownCall, Mapping[Reference, int], list[int]]:
-        call = UnknownCall(world, way.backend, port)
+    def build(world: UnknownWorld, opened: OpenOutcomes) -> tuple[UnknownCall, Mapping[Reference, int], list[int]]:
+        call = UnknownCall(world, way.backend, port, opened)
         policies = PolicyCircuit(call)
         allows = [policies.allows(side.stack) for side in ways]
         refuting = [literal if want else -literal for literal, want in zip(allows, wanted, strict=True)]
         return call, policies.answers, [*call.within(region), *refuting]
 
     try:
-        world, (call, answers, literals) = settle(build)
-        values = Values(world)
+        values, opened, (call, answers, literals) = settle_open(build)
     except Unsupported as error:
         return Unsolved(f"{error.construct}, on the way from {way.gateway.reference} to {way.backend}")
-    solver = CircuitSolver(world.circuit)
+    solver = CircuitSolver(values.world.circuit)
     possible = solver.possible(literals, int(effort * CONFLICTS))
     if possible is None:
         return Unsolved(f"the limit of `proofEffort: {effort:g}`")
     if not possible:
         return NoCounterexample()
     # An authorizer that allows is the likelier surprise only where the claim needs it.
-    solver.smallest(literals, [*call.usual, *values.preferences(), *(-literal for literal in answers.values())])
+    preferences = [*call.usual, *values.preferences(), *(-literal for literal in answers.values())]
+    hangs_on = find_model(solver, literals, opened, values, preferences)
     external = {str(policy): "Allow" if solver.is_true(literal) else "Deny" for policy, literal in answers.items()}
-    return Candidate((), replace(question, **call.question(values, solver), external_auth=external or None))
+    counterexample = replace(question, **call.question(values, solver), external_auth=external or None)
+    if hangs_on and region.where is not None:
+        _, request, _ = read_question(snapshot, counterexample)
+        if not is_true(region.where, ENVIRONMENT, request.variables()):
+            return Unsolved(hangs_on)
+    return Candidate((), counterexample, hangs_on=hangs_on)

@@ -5,7 +5,8 @@ What an external authorizer answers is free, one answer for each policy that ask
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
+from functools import partial
 from typing import assert_never
 
 from tierwall.core.reference import Reference
@@ -13,9 +14,9 @@ from tierwall.core.stack import Stack
 from tierwall.logic.cel.language import StringView
 from tierwall.logic.cel.unknown import ValueKind
 from tierwall.logic.circuit import FALSE, TRUE
-from tierwall.logic.unsupported import Unsupported
+from tierwall.logic.unsupported import Unsupported, WorldLimit
 from tierwall.proofs.tool.call import JudgedRequest, UnknownCall
-from tierwall.tool.http_match import EXACT, PREFIX, HttpMatch, StringMatch
+from tierwall.tool.http_match import EXACT, PREFIX, HeaderMatch, HttpMatch, StringMatch
 from tierwall.tool.methods import (
     BASE_METHODS,
     BASE_PREFIXES,
@@ -42,6 +43,8 @@ class PolicyCircuit:
         self._resources = [JudgedRequest(call, method) for method in sorted(BY_URI)]
         self._completes = call.method_in((COMPLETE,))
         self._answers: dict[Reference, int] = {}
+        # The policy that is being written down.
+        self._policy_name = ""
 
     @property
     def answers(self) -> Mapping[Reference, int]:
@@ -55,7 +58,7 @@ class PolicyCircuit:
     def _policy(self, policy: AccessPolicy) -> int:
         if policy.closed:
             return FALSE
-        all_of = self._circuit.all_of
+        all_of, self._policy_name = self._circuit.all_of, str(policy.reference)
         granted = all_of((-self._call.unreadable, self._match(policy.allows)))
         if not policy.asks.all or granted == FALSE:
             return granted
@@ -129,10 +132,8 @@ class PolicyCircuit:
         if clause.names is not None:
             needed.append(use.named_in(clause.names.at(self._call.backend)))
         if clause.condition is not None:
-            try:
-                needed.append(self._call.is_true(clause.condition.program.tree))
-            except Unsupported as error:
-                raise Unsupported(f"{error.construct} in {rule.label} of the expression {clause.condition}") from None
+            place = f"{self._policy_name} {rule.label} of the expression {clause.condition}"
+            needed.append(self._call.is_true(clause.condition.program.tree, place))
         return self._circuit.any_of((self._circuit.all_of(needed), tasks))
 
     def _http(self, http: HttpMatch) -> int:
@@ -143,14 +144,39 @@ class PolicyCircuit:
         if http.ports:
             needed.append(TRUE if call.port in http.ports else FALSE)
         if http.hosts:
-            hosts = self._circuit.any_of(self._host(host) for host in sorted(http.hosts))
+            hosts = self._circuit.any_of(
+                self._tested(("host", host), partial(self._host, host)) for host in sorted(http.hosts)
+            )
             needed.append(self._circuit.all_of((call.host.present, hosts)))
-        for header in http.headers:
-            element = call.header(header.name)
-            needed += (element.present, element.value.in_language(self._string(header.value)))
+        needed += [self._tested(("header", header), partial(self._header, header)) for header in http.headers]
         if http.paths:
-            needed.append(self._circuit.any_of(call.has_url_path(self._string(path)) for path in http.paths))
+            needed.append(
+                self._circuit.any_of(self._tested(("path", path), partial(self._path, path)) for path in http.paths)
+            )
         return self._circuit.all_of(needed)
+
+    def _tested(self, key: Hashable, test: Callable[[], int]) -> int:
+        """Return the literal of a test; one that has no translation may hold or not."""
+        opened = self._call.opened
+        if opened is None:
+            return test()
+        if key not in opened.given_up:
+            try:
+                with self._call.world.owned_by(key):
+                    return test()
+            except WorldLimit:
+                raise
+            except Unsupported as error:
+                opened.given_up[key] = error
+        with opened.described(lambda error: f"{error.construct} in {self._policy_name}"):
+            return opened.test(key, opened.given_up[key])
+
+    def _header(self, header: HeaderMatch) -> int:
+        element = self._call.header(header.name)
+        return self._circuit.all_of((element.present, element.value.in_language(self._string(header.value))))
+
+    def _path(self, path: StringMatch) -> int:
+        return self._call.has_url_path(self._string(path))
 
     def _host(self, host: str) -> int:
         """`host_matches` on the Host header, which may have capitals and a port."""

@@ -21,6 +21,7 @@ from envoy.config.route.v3 import route_pb2
 from envoy.service.discovery.v3 import discovery_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.labs.envoy_attacks import calls, policy
 from tests.labs.envoy_passed import Passed, denies_unknown, passed
@@ -29,6 +30,7 @@ from tests.worlds.tool_objects import manifest
 from tierwall.engines.envoy.config.compile import CompileState, XdsResources, canonicalized, compile
 from tierwall.engines.envoy.config.names import FACTS, PATH
 from tierwall.engines.envoy.config.options import EnvoyOptions
+from tierwall.engines.envoy.config.settings.filters import QUOTA, discovered_config, quota_filter
 from tierwall.engines.envoy.control.cache import (
     CLUSTER,
     EXTENSION,
@@ -39,7 +41,7 @@ from tierwall.engines.envoy.control.cache import (
     CachedResource,
     ResourceCache,
 )
-from tierwall.engines.envoy.control.crossing import crossing_routes
+from tierwall.engines.envoy.control.crossing import crossing_routes, policy_filters
 from tierwall.engines.envoy.control.stream import XdsStream
 from tierwall.resources.load import load, load_objects
 from tierwall.resources.resource import Resource
@@ -61,8 +63,8 @@ class ControlPlane:
         resources, self.state = compile(snapshot, OPTIONS, self.state)
         return resources
 
-    def compile_objects(self, *policies: Object) -> XdsResources:
-        return self.compile(Snapshot.of(load_objects([*places(), *policies])))
+    def compile_objects(self, *policies: Object, ports: tuple[int, ...] = ()) -> XdsResources:
+        return self.compile(Snapshot.of(load_objects([*places(*ports), *policies])))
 
     def canonicalize(self) -> XdsResources:
         resources, self.state = canonicalized(self.state)
@@ -78,9 +80,9 @@ def fresh(snapshot: Snapshot) -> XdsResources:
     return ControlPlane().compile(snapshot)
 
 
-def places() -> list[Object]:
-    """Return a Gateway, three backends, a route to each of them and a route to two of them."""
-    listeners = [{"name": "web", "port": 80, "protocol": "HTTP"}]
+def places(*ports: int) -> list[Object]:
+    """Return a Gateway with these ports and 80, three backends, a route to each of them and a route to two of them."""
+    listeners = [{"name": f"web-{port}", "port": port, "protocol": "HTTP"} for port in (80, *ports)]
     out = [manifest(f"{GATEWAY_API}/v1", "Gateway", "gate", {"gatewayClassName": "c", "listeners": listeners})]
     for name in BACKENDS:
         out.append(manifest(f"{NETWORKING}/v0alpha0", "XBackend", name, {"mcp": {"serviceName": name, "port": 80}}))
@@ -469,18 +471,29 @@ def test_a_first_rule_about_paths_changes_routes_together_with_the_policy() -> N
         assert having_path == kinds
 
 
-class MovingProxy:
-    """A proxy that goes to another control plane, and looks at its routes after each resource that it takes."""
+def on_all_listeners(routes: Mapping[str, Any], filters: Mapping[str, Any]) -> dict[str, Passed]:
+    return {f"{name} {way}": met for name, each in routes.items() for way, met in passed({name: each}, filters).items()}
 
-    def __init__(self, before: XdsResources) -> None:
+
+class MovingProxy:
+    """A proxy that goes to another control plane, and looks at its routes after each resource that it takes.
+
+    It may refuse routes that carry their policies.
+    """
+
+    def __init__(self, before: XdsResources, is_stubborn: bool = False) -> None:
         self.cache = ResourceCache()
         self.cache.publish(before)
         self._has = {kind: dict(self.cache.of(kind)) for kind in ORDER}
+        self._is_stubborn = is_stubborn
+        # The names of what it took, in order.
+        self.taken: list[str] = []
         self.met = [self._look()]
 
     def _look(self) -> dict[str, Passed]:
+        """Return what requests pass, on every listener."""
         has = {kind: {name: item.message for name, item in items.items()} for kind, items in self._has.items()}
-        return passed(has[ROUTE], has[EXTENSION])
+        return on_all_listeners(has[ROUTE], has[EXTENSION])
 
     def move(self, after: XdsResources, kinds: list[str]) -> None:
         """Subscribe at another control plane in this order of kinds, and take all that it sends."""
@@ -492,23 +505,40 @@ class MovingProxy:
             versions = {name: item.version for name, item in self._has[kind].items()}
             self._send(stream, kind, resource_names_subscribe=names, initial_resource_versions=versions)
             self._take(stream)
+        # A proxy wants the routes of its listeners, whichever it gets.
+        wanted = [name for name in after.routes if name not in self._has[ROUTE]]
+        self._send(stream, ROUTE, resource_names_subscribe=wanted)
+        self._take(stream)
         assert stream.is_acknowledged
-        assert self._look() == passed(after.routes, after.extension_configs)
+        assert self._look() == on_all_listeners(after.routes, after.extension_configs)
 
     def _take(self, stream: XdsStream) -> None:
         while responses := stream.responses():
             for response in responses:
-                taken = self._has[response.type_url]
-                for resource in response.resources:
-                    message = _MESSAGES[response.type_url].FromString(resource.resource.value)
-                    taken[resource.name] = CachedResource(resource.version, message, resource)
-                    self.met.append(self._look())
-                for name in response.removed_resources:
-                    taken.pop(name, None)
-                self._send(stream, response.type_url, response_nonce=response.nonce)
+                self._answer(stream, response)
+
+    def _answer(self, stream: XdsStream, response: Any) -> None:
+        messages = [_MESSAGES[response.type_url].FromString(each.resource.value) for each in response.resources]
+        if self._is_stubborn and any(carries(message) for message in messages):
+            refused = {"error_detail": {"code": 3, "message": "no"}}
+            self._send(stream, response.type_url, response_nonce=response.nonce, **refused)
+            return
+        taken = self._has[response.type_url]
+        for resource, message in zip(response.resources, messages, strict=True):
+            taken[resource.name] = CachedResource(resource.version, message, resource)
+            self.taken.append(resource.name)
+            self.met.append(self._look())
+        for name in response.removed_resources:
+            taken.pop(name, None)
+        self._send(stream, response.type_url, response_nonce=response.nonce)
 
     def _send(self, stream: XdsStream, kind: str, **fields: Any) -> None:
         stream.receive(discovery_pb2.DeltaDiscoveryRequest(type_url=kind, **fields))
+
+
+def carries(message: Any) -> bool:
+    """Whether this is a route configuration with policies."""
+    return isinstance(message, route_pb2.RouteConfiguration) and bool(message.typed_per_filter_config)
 
 
 _MESSAGES = {
@@ -519,55 +549,83 @@ _MESSAGES = {
 }
 # The order in which a proxy that comes back subscribes; filters may come before routes.
 SUBSCRIBING = st.sampled_from([[CLUSTER, LISTENER, EXTENSION, ROUTE], [CLUSTER, LISTENER, ROUTE, EXTENSION]])
-# All but those that ask: what they ask about cannot be copied.
-COPIED = st.builds(
-    text,
-    st.sampled_from(["p", "q", "r"]),
-    st.sampled_from(["gate", "one", "two"]),
-    TOOLS,
-    st.sampled_from(["plain", "reads", "paths"]),
+# A state: policies, and ports of the Gateway besides 80.
+STATES = st.tuples(
+    st.lists(POLICIES, max_size=3, unique_by=lambda value: value["metadata"]["name"]),
+    st.sampled_from([(), (), (), (81,), (81, 82)]),
 )
-CHANGES = st.lists(st.lists(COPIED, max_size=3, unique_by=lambda value: value["metadata"]["name"]), max_size=3)
+CHANGES = st.lists(STATES, max_size=3)
 
 
-@given(st.lists(COPIED, max_size=3, unique_by=lambda value: value["metadata"]["name"]), CHANGES, CHANGES, SUBSCRIBING)
-@settings(max_examples=examples(40), deadline=None)
+@given(STATES, CHANGES, CHANGES, SUBSCRIBING, st.sampled_from(["", "", "refuses", "too large"]))
+@settings(max_examples=examples(60), deadline=None)
 def test_a_proxy_that_moves_to_another_control_plane_meets_the_old_state_or_the_new_one(
-    common: list[Object], here: list[list[Object]], there: list[list[Object]], kinds: list[str]
+    common: Any, here: list[Any], there: list[Any], kinds: list[str], hindrance: str
 ) -> None:
     """Each took its own way from a state that both had, and took its changes for acknowledged, or not."""
     planes = ControlPlane(), ControlPlane()
     ends = []
     for plane, states in zip(planes, (here, there), strict=True):
-        resources = plane.compile_objects(*common)
-        for state in states:
+        resources = plane.compile_objects(*common[0], ports=common[1])
+        for policies, ports in states:
             plane.acknowledge()
-            resources = plane.compile_objects(*state)
+            resources = plane.compile_objects(*policies, ports=ports)
         ends.append(resources)
     before, after = ends
-    proxy, each = MovingProxy(before), (contents(before), contents(after))
-    proxy.move(after, kinds)
+    proxy = MovingProxy(before, hindrance == "refuses")
+    each = [on_all_listeners(end.routes, end.extension_configs) for end in ends]
+    with pytest.MonkeyPatch.context() as patched:
+        if hindrance == "too large":
+            patched.setattr("tierwall.engines.envoy.control.crossing.MAX_COPIES", 1000)
+        proxy.move(after, kinds)
     for ways in proxy.met:
         for name, way in ways.items():
-            assert way.content in [state.get(name) for state in each], name
+            is_closed = hindrance == "too large" and is_unknown(way)
+            assert is_closed or way.content in [state[name].content for state in each if name in state], name
 
 
-@pytest.mark.parametrize("asks", [False, True])
-def test_routes_that_change_under_a_moving_proxy_are_closed_only_if_a_policy_asks(asks: bool) -> None:
+@pytest.mark.parametrize("kind", ["plain", "asks"])
+def test_a_moving_proxy_is_closed_only_if_its_routes_cannot_carry_policies(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = ControlPlane(), ControlPlane()
-    old = text("p", "one", ("a",), "asks" if asks else "plain")
+    old = text("p", "one", ("a",), kind)
     before = first.compile_objects(old, text("q", "gate", ("a",), "plain"))
     after = second.compile_objects(old, text("q", "gate", ("b",), "plain"), text("r", "gate", ("a",), "plain"))
-    proxy, states = MovingProxy(before), (contents(before), contents(after))
-    proxy.move(after, [CLUSTER, LISTENER, EXTENSION, ROUTE])
-    assert any(is_unknown(way) for ways in proxy.met for way in ways.values()) is asks
-    for ways in proxy.met:
-        for name, way in ways.items():
-            assert is_unknown(way) or way.content in [state.get(name) for state in states], name
 
+    def moved() -> MovingProxy:
+        proxy = MovingProxy(before)
+        proxy.move(after, [CLUSTER, LISTENER, EXTENSION, ROUTE])
+        return proxy
 
-def test_copies_of_policies_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    resources = ControlPlane().compile_objects(text("p", "gate", ("a",), "plain"))
-    assert crossing_routes(resources.routes, resources.extension_configs).keys() == resources.routes.keys()
+    def is_closed(proxy: MovingProxy) -> bool:
+        return any(is_unknown(way) for ways in proxy.met for way in ways.values())
+
+    assert not is_closed(moved())
     monkeypatch.setattr("tierwall.engines.envoy.control.crossing.MAX_COPIES", 1000)
-    assert crossing_routes(resources.routes, resources.extension_configs) == {}
+    assert is_closed(moved())
+
+
+def test_routes_that_carry_policies_turn_off_what_a_route_does_not_pass() -> None:
+    resources = ControlPlane().compile_objects(text("p", "one", ("a",), "plain"))
+    carrying = crossing_routes(resources.routes, resources.extension_configs)
+    nothing = ControlPlane().compile_objects()
+    assert {name: way.content for name, way in passed(carrying, nothing.extension_configs).items()} == contents(
+        resources
+    )
+    assert any(not way.policies for way in passed(carrying, nothing.extension_configs).values())
+    assert any(way.policies for way in passed(carrying, nothing.extension_configs).values())
+
+
+def test_filters_that_routes_name_come_before_routes_that_carry_policies() -> None:
+    first, second = ControlPlane(), ControlPlane()
+    before = first.compile_objects(text("p", "gate", ("a",), "plain"), text("q", "one", ("a",), "plain"))
+    after = second.compile_objects(text("p", "gate", ("b",), "plain"), text("q", "one", ("b",), "plain"))
+    [other] = {QUOTA} & after.extension_configs.keys()
+    changed = discovered_config(other, quota_filter("another"))
+    proxy = MovingProxy(before)
+    proxy.move(replace(after, extension_configs={**after.extension_configs, other: changed}), list(ORDER))
+    [routes] = after.routes
+    *filters, last = proxy.taken[2:]
+    assert (proxy.taken[:2], last) == ([other, routes], routes)
+    assert set(filters) < policy_filters().keys()

@@ -177,7 +177,12 @@ class Caller:
 class Lab:
     """The whole setup, running. Envoy has one worker thread: if one request sees a state, the state is in force."""
 
-    def __init__(self, binds: Mapping[str, SocketAddress] | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        binds: Mapping[str, SocketAddress] | None = None,
+        endpoints: Mapping[str, SocketAddress] | None = None,
+        **options: Any,
+    ) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="tierwall-lab-")
         authority = certificates.Authority()
         self.tls = certificates.manifests(authority, authority.server("localhost"))
@@ -196,7 +201,7 @@ class Lab:
         self.said: list[str] = []
         self.options = EnvoyOptions(
             bind={"shop/agents:8443": SocketAddress("127.0.0.1", self.port), **(binds or {})},
-            endpoints={"XBackend/shop/orders": SocketAddress("127.0.0.1", self.backend.port)},
+            endpoints={"XBackend/shop/orders": SocketAddress("127.0.0.1", self.backend.port), **(endpoints or {})},
             access_logs=(accesslog.access_log(),),
             http_filters=(responses.http_filter(),),
             **options,
@@ -341,7 +346,7 @@ def policy(name: str, *tools: str, on: str = "Gateway", account: str = "shopper"
 
 @contextmanager
 def lab(binds: Mapping[str, SocketAddress] | None = None, **options: Any) -> Iterator[Lab]:
-    """Run a lab while the block lasts."""
+    """Run a lab while the block lasts; the options are those of `Lab`."""
     new_lab = Lab(binds, **options)
     try:
         yield new_lab

@@ -51,13 +51,14 @@ def wire(message: Any) -> bytes:
 
 
 def passed(routes: Mapping[str, Any], filters: Mapping[str, Any]) -> dict[str, Passed]:
-    """Return what requests pass, by route name, and by cluster name for a route with several clusters."""
+    """Return what requests pass, by host and route, and by cluster where a route has several."""
     out = {}
     for configuration in routes.values():
         for host in configuration.virtual_hosts:
             for route in host.routes:
                 for name, settings in _leads(route):
-                    out[f"{host.domains[0]} {route.name}{name}"] = _passed(settings, filters)
+                    levels = [configuration.typed_per_filter_config, *settings]
+                    out[f"{host.domains[0]} {route.name}{name}"] = _passed(levels, filters)
     return out
 
 
@@ -72,15 +73,19 @@ def _leads(route: Any) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
 def _passed(levels: list[Mapping[str, Any]], filters: Mapping[str, Any]) -> Passed:
     said: dict[str, str] = {}
     settings: dict[str, Any] = {}
+    brought: dict[str, Any] = {}
     for level in levels:
         settings.update(level)
+        brought |= {name: rbac for name in ORDER.keys() & set(level) for rbac in _brought(level[name])}
         if FACTS in level:
             facts = header_mutation_pb2.HeaderMutationPerRoute.FromString(level[FACTS].value)
             for mutation in facts.mutations.request_mutations:
                 said[mutation.append.header.key] = mutation.append.header.value
     policies = []
-    for name in sorted((setting for setting in settings if setting in ORDER), key=POSITION.__getitem__):
-        rbac = _policies(settings[name], filters[name])
+    for name in sorted((name for name in settings if name in ORDER), key=POSITION.__getitem__):
+        if _is_off(settings[name]):
+            continue
+        rbac = brought.get(name) or rbac_pb2.RBAC.FromString(filters[name].typed_config.value)
         where = said.get(CHECKPOINT[ORDER[name].level], "")
         policies.append(Policy(ORDER[name], _at(rbac.matcher, where), _at(rbac.shadow_matcher, where)))
     rest = sorted((name, settings[name].value) for name in settings if name not in ORDER and name != FACTS)
@@ -88,12 +93,16 @@ def _passed(levels: list[Mapping[str, Any]], filters: Mapping[str, Any]) -> Pass
     return Passed(tuple(policies), tuple((name.replace(".authorizer", ""), value) for name, value in rest))
 
 
-def _policies(setting: Any, filter: Any) -> Any:
-    """Return what a filter decides by: what the route brings, or else its own configuration."""
-    brought = rbac_pb2.RBACPerRoute()
-    if route_components_pb2.FilterConfig.FromString(setting.value).config.Unpack(brought):
-        return brought.rbac
-    return rbac_pb2.RBAC.FromString(filter.typed_config.value)
+def _brought(setting: Any) -> Iterator[Any]:
+    """Yield what a filter decides by instead of its own configuration, if a route brings something."""
+    copy = rbac_pb2.RBACPerRoute()
+    if setting.Unpack(copy):
+        yield copy.rbac
+
+
+def _is_off(setting: Any) -> bool:
+    config = route_components_pb2.FilterConfig()
+    return bool(setting.Unpack(config)) and config.disabled
 
 
 def _at(matcher: Any, where: str) -> Any:

@@ -11,7 +11,7 @@ consistency").
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
@@ -19,7 +19,7 @@ from envoy.service.discovery.v3 import discovery_pb2
 from google.protobuf import any_pb2
 
 from tierwall.engines.envoy.config.compile import XdsResources
-from tierwall.engines.envoy.control.crossing import crossing_routes
+from tierwall.engines.envoy.control.crossing import crossing_routes, ended_route
 
 _PREFIX: Final = "type.googleapis.com/envoy"
 CLUSTER: Final = f"{_PREFIX}.config.cluster.v3.Cluster"
@@ -66,9 +66,8 @@ class ResourceCache:
         """Return the resources of a kind."""
         return self._items.get(type_url, {})
 
-    @property
-    def crossing(self) -> Mapping[str, CachedResource]:
-        """Routes that carry their policies (`crossing`), by name; none if they cannot."""
+    def crossing(self, names: Iterable[str]) -> list[CachedResource]:
+        """Return routes of these names that carry their policies (`crossing`); those not in force serve nothing."""
         if self._crossing is None:
             routes, filters = (
                 {name: item.message for name, item in self.of(kind).items()} for kind in (ROUTE, EXTENSION)
@@ -76,7 +75,7 @@ class ResourceCache:
             self._crossing = {
                 name: _item(name, ROUTE, message, None) for name, message in crossing_routes(routes, filters).items()
             }
-        return self._crossing
+        return [self._crossing.get(name) or ended(name) for name in names]
 
     def publish(self, resources: XdsResources) -> dict[str, set[str]]:
         """Put a configuration in force; return the names added, changed or removed, by type URL."""
@@ -93,6 +92,11 @@ class ResourceCache:
         if changed or not self.generation:
             self.generation += 1
         return changed
+
+
+def ended(name: str) -> CachedResource:
+    """Return routes of this name that serve nothing."""
+    return _item(name, ROUTE, ended_route(name), None)
 
 
 def _item(name: str, type_url: str, message: Any, before: CachedResource | None) -> CachedResource:

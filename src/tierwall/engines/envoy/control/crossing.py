@@ -1,17 +1,18 @@
 """Routes that carry their policies themselves, for a proxy that comes from another control plane.
 
 Such a proxy may have routes with checkpoints that this control plane never had, or filters that are several changes
-behind. Filters are sent one by one, so its old routes would meet unknown checkpoints, or old and new filters together.
-Therefore it first gets the new routes with a copy of each policy, which Envoy uses instead of the filter's own
+behind. Policy filters are sent one by one, so its old routes would meet unknown checkpoints, or old and new filters
+together: a restriction that has moved from one policy to another would be in neither. Therefore it first gets the new
+routes with a copy of what the filters hold, which Envoy uses instead of the filter's own configuration
 (`RBACPerRoute`). It takes them at once and as a whole. Then come the filters, and last the routes without copies.
 
-There are no copies of policies that ask an authorizer: what they ask about is in filters only. With one of those, and
-in configurations that would become too large, old routes are closed until the new ones arrive.
+The copies stand once in each RouteConfiguration, which turns their filters on for all its routes. So every route turns
+those off that it does not pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -23,12 +24,8 @@ from tierwall.engines.envoy.config.checkpoints import filter_names
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import CHECKPOINT, FACTS
 
-# The most bytes of all copies. A configuration that needs more goes without them.
-MAX_COPIES = 16 * 1024 * 1024
-
-
-class UncopiableError(Exception):
-    """A policy cannot be copied into its routes."""
+# The most bytes of all copies. A RouteConfiguration that needs more is closed until the routes without copies come.
+MAX_COPIES = 64 * 1024 * 1024
 
 
 @cache
@@ -38,71 +35,83 @@ def policy_filters() -> Mapping[str, str]:
 
 
 def crossing_routes(routes: Mapping[str, Any], filters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return route configurations with the policies that these filters hold; empty if they cannot have them."""
-    copies = _Copies(filters)
+    """Return route configurations with the policies that these filters hold."""
+    left = MAX_COPIES
     out = {}
-    try:
-        for name, message in routes.items():
-            copy = route_pb2.RouteConfiguration()
-            copy.CopyFrom(message)
-            for host in copy.virtual_hosts:
-                for route in host.routes:
-                    copies.put(route, {})
-            out[name] = copy
-    except UncopiableError:
-        return {}
+    for name, message in routes.items():
+        passed = _passed(message)
+        copies = {each: _copy(filters[each], checkpoints) for each, checkpoints in passed.items()}
+        size = sum(len(copy.value) for copy in copies.values())
+        if size > left:
+            copies = {each: _copy(filters[each], ()) for each in passed}
+        else:
+            left -= size
+        out[name] = _carrying(message, copies)
     return out
 
 
-class _Copies:
-    """Copies of policies, by filter and checkpoint."""
+def ended_route(name: str) -> Any:
+    """Return a route configuration that serves nothing."""
+    return route_pb2.RouteConfiguration(name=name)
 
-    def __init__(self, filters: Mapping[str, Any]) -> None:
-        self._filters = filters
-        self._read: dict[str, Any] = {}
-        self._made: dict[tuple[str, str], Any] = {}
-        self._size = 0
 
-    def put(self, part: Any, outer: Mapping[str, str]) -> None:
-        """Put copies into a route, or a cluster of a route; `outer` are the headers that its route sets."""
-        settings = part.typed_per_filter_config
-        said = dict(outer)
-        if FACTS in settings:
-            facts = header_mutation_pb2.HeaderMutationPerRoute.FromString(settings[FACTS].value)
-            said |= {
-                mutation.append.header.key: mutation.append.header.value
-                for mutation in facts.mutations.request_mutations
-            }
-        for name in list(settings):
-            if name in policy_filters():
-                settings[name].CopyFrom(self._copy(name, said.get(policy_filters()[name], "")))
-        if isinstance(part, route_components_pb2.Route):
-            for cluster in part.route.weighted_clusters.clusters:
-                self.put(cluster, said)
+def _passed(routes: Any) -> dict[str, set[str]]:
+    """Return the policy filters that these routes turn on, with the checkpoints that are looked up there."""
+    out: dict[str, set[str]] = {}
+    for names, said in _ways(routes):
+        for name in names & policy_filters().keys():
+            out.setdefault(name, set()).add(said.get(policy_filters()[name], ""))
+    return out
 
-    def _copy(self, name: str, checkpoint: str) -> Any:
-        copy = self._made.get((name, checkpoint))
-        if copy is None:
-            copy = self._made[name, checkpoint] = self._make(name, checkpoint)
-        self._size += len(copy.value)
-        if self._size > MAX_COPIES:
-            raise UncopiableError
-        return copy
 
-    def _make(self, name: str, checkpoint: str) -> Any:
-        if name not in self._filters:
-            raise UncopiableError
-        known = self._read.get(name)
-        if known is None:
-            known = self._read[name] = rbac_pb2.RBAC.FromString(self._filters[name].typed_config.value)
-        decisions = known.matcher.matcher_tree.exact_match_map.map
-        if checkpoint not in decisions or checkpoint in known.shadow_matcher.matcher_tree.exact_match_map.map:
-            # What an authorizer is asked about stays in the filter.
-            raise UncopiableError
-        only = rbac_pb2.RBACPerRoute()
-        only.rbac.rules_stat_prefix = known.rules_stat_prefix
-        only.rbac.shadow_rules_stat_prefix = known.shadow_rules_stat_prefix
-        only.rbac.matcher.on_no_match.CopyFrom(known.matcher.on_no_match)
-        only.rbac.matcher.matcher_tree.input.CopyFrom(known.matcher.matcher_tree.input)
-        only.rbac.matcher.matcher_tree.exact_match_map.map[checkpoint].CopyFrom(decisions[checkpoint])
-        return packed(route_components_pb2.FilterConfig(config=packed(only)))
+def _ways(routes: Any) -> Iterator[tuple[set[str], dict[str, str]]]:
+    """Yield, for each route and each of its weighted clusters, the names of its settings and the headers it sets."""
+    for host in routes.virtual_hosts:
+        for route in host.routes:
+            settings = route.typed_per_filter_config
+            yield set(settings), _headers(settings)
+            for cluster in route.route.weighted_clusters.clusters:
+                inner = cluster.typed_per_filter_config
+                yield {*settings, *inner}, _headers(settings) | _headers(inner)
+
+
+def _headers(settings: Mapping[str, Any]) -> dict[str, str]:
+    if FACTS not in settings:
+        return {}
+    facts = header_mutation_pb2.HeaderMutationPerRoute.FromString(settings[FACTS].value)
+    return {mutation.append.header.key: mutation.append.header.value for mutation in facts.mutations.request_mutations}
+
+
+def _copy(known: Any, checkpoints: Iterable[str]) -> Any:
+    """Return a filter's configuration for routes, with these checkpoints only; it denies requests at others."""
+    out = rbac_pb2.RBACPerRoute()
+    out.rbac.ParseFromString(known.typed_config.value)
+    for matcher in (out.rbac.matcher, out.rbac.shadow_matcher):
+        decisions = matcher.matcher_tree.exact_match_map.map
+        for name in set(decisions) - set(checkpoints):
+            del decisions[name]
+        # Envoy does not take an empty map.
+        if not decisions:
+            matcher.ClearField("matcher_tree")
+    if not out.rbac.shadow_matcher.HasField("matcher_tree"):
+        out.rbac.ClearField("shadow_matcher")
+    return packed(out)
+
+
+def _carrying(routes: Any, copies: Mapping[str, Any]) -> Any:
+    """Return routes with these copies."""
+    out = route_pb2.RouteConfiguration()
+    out.CopyFrom(routes)
+    for name, copy in copies.items():
+        out.typed_per_filter_config[name].CopyFrom(copy)
+    for host in out.virtual_hosts:
+        for route in host.routes:
+            for name in copies.keys() - set(route.typed_per_filter_config):
+                route.typed_per_filter_config[name].CopyFrom(_off())
+    return out
+
+
+@cache
+def _off() -> Any:
+    """Return the route setting that turns a filter off."""
+    return packed(route_components_pb2.FilterConfig(disabled=True))

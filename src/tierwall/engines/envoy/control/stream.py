@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 from tierwall.engines.envoy.control.cache import (
     CLUSTER,
     EXTENSION,
-    LISTENER,
     ORDER,
     ROUTE,
     SECRET,
     ResourceCache,
+    ended,
 )
 from tierwall.engines.envoy.control.crossing import policy_filters
 from tierwall.engines.envoy.control.refusal import ProxyRefusal
@@ -74,8 +74,9 @@ class XdsStream:
         self._news = asyncio.Event()
         self.subscriptions: dict[str, Subscription] = {}
         self.proxy = Proxy("", "")
-        # Whether it is decided if the proxy gets routes that carry their policies, and whether it must answer them.
-        self._is_crossed = self._is_crossing = False
+        # Whether the proxy was sent routes that carry their policies, then routes without anything, because it refused
+        # those, and whether all of this is behind it.
+        self._is_crossing = self._is_ending = self._is_crossed = False
         # When the last message was received or sent.
         self.last_message = time.monotonic()
 
@@ -142,7 +143,9 @@ class XdsStream:
                 continue
             if subscription.is_waiting or (subscription.type_url == ROUTE and self._may_lack_filters):
                 return out
-            if subscription.type_url == EXTENSION and self._must_cross(out):
+            # Other filters come before policies, as those routes may need them.
+            is_policy = subscription.type_url == EXTENSION and news[0].wire.name in policy_filters()
+            if is_policy and self._must_cross(out):
                 return out
             out.append(subscription.respond(news, (), self._cache.generation))
             if subscription.pending(self._cache.of(subscription.type_url))[0]:
@@ -157,30 +160,30 @@ class XdsStream:
         return out
 
     def _must_cross(self, out: list[Any]) -> bool:
-        """Whether filters must wait for routes that carry their policies; those are added to `out` when it is time."""
+        """Whether policies must wait for routes that carry theirs; those are added to `out` when it is time."""
         filters, routes = self.subscriptions[EXTENSION], self.subscriptions.get(ROUTE)
-        if self._is_crossing and routes is not None:
-            self._is_crossing = routes.is_waiting
-            return self._is_crossing
         if self._is_crossed or not filters.came_back:
             return False
         if routes is None:
             # A proxy with filters has routes, and subscribes to them next.
             return True
-        self._is_crossed = True
-        changed = filters.lacking(self._cache.of(EXTENSION))
-        is_one_policy = len(changed) == 1 and not routes.lacking(self._cache.of(ROUTE))
-        # New routes may need listeners and other filters, which must be sent before them.
-        listeners = self.subscriptions.get(LISTENER)
-        needs_others = listeners is None or bool(listeners.lacking(self._cache.of(LISTENER)))
-        needs_others = needs_others or any(item.wire.name not in policy_filters() for item in changed)
-        if is_one_policy or needs_others or routes.is_waiting or not routes.came_back:
-            return False
-        carrying = [item for name, item in sorted(self._cache.crossing.items()) if routes.has(name)]
-        self._is_crossing = bool(carrying)
-        if carrying:
-            out.append(routes.respond(carrying, (), self._cache.generation))
-        return self._is_crossing
+        if routes.is_waiting:
+            return True
+        if not self._is_crossing:
+            changed = filters.lacking(self._cache.of(EXTENSION))
+            is_one_policy = len(changed) == 1 and not routes.lacking(self._cache.of(ROUTE))
+            sent = [] if is_one_policy else self._cache.crossing(routes.held)
+            self._is_crossing = bool(sent)
+        elif routes.refused_last and not self._is_ending:
+            # It goes on with what it has, which the policies must not change in part.
+            sent = [ended(name) for name in routes.held]
+            self._is_ending = True
+        else:
+            sent = []
+        self._is_crossed = not sent
+        if sent:
+            out.append(routes.respond(sent, (), self._cache.generation))
+        return bool(sent)
 
     @property
     def _is_in_step(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from envoy.service.discovery.v3 import discovery_pb2
 
 from tierwall.engines.envoy.control.cache import EXTENSION, WILDCARD, CachedResource
+from tierwall.engines.envoy.control.crossing import policy_filters
 from tierwall.engines.envoy.control.refusal import ProxyRefusal
 
 MAX_NAMES = 100_000
@@ -35,6 +36,8 @@ class Subscription:
         # The parts of refused responses. Each is sent again alone, because a proxy may have dropped everything in a
         # response with a resource that it refuses.
         self._parts: list[frozenset[str]] = []
+        # Whether the proxy refused something of the last response that it answered.
+        self.refused_last = False
         # Whether the proxy was connected before: its first request listed the resources it has.
         self.came_back = False
         # Resources that the proxy refused: the refused version, and the proxy's error message.
@@ -45,9 +48,10 @@ class Subscription:
         """Whether a response is unacknowledged."""
         return not self._answered
 
-    def has(self, name: str) -> bool:
-        """Whether the proxy has a resource that it wants, in whatever version."""
-        return name in self._has and name in self._names
+    @property
+    def held(self) -> list[str]:
+        """The names of the resources that the proxy has and wants, in whatever version; sorted."""
+        return sorted(self._names & self._has.keys())
 
     def subscribe(self, subscribe: Iterable[str], unsubscribe: Iterable[str], has: Mapping[str, str]) -> None:
         """Process the names of a request; `has` are the versions that a reconnecting proxy already has."""
@@ -78,7 +82,7 @@ class Subscription:
         """Process the ACK (no error) or NACK of a response; return False if it is for an older response."""
         if self._answered or nonce != str(self._nonce):
             return False
-        self._answered = True
+        self._answered, self.refused_last = True, error is not None
         self._parts = [part for rest in self._parts if (part := rest - self._sent_last.keys())]
         if error is None:
             for name, version in self._sent_last.items():
@@ -110,7 +114,8 @@ class Subscription:
         parts = ([item for item in news if item.wire.name in part] for part in self._parts)
         news = next(filter(None, parts), news)
         if self.type_url == EXTENSION:
-            news = news[:1]
+            # Policies last: routes that carry theirs (`crossing`) may name something in other filters.
+            news = sorted(news, key=_holds_policies)[:1]
         gone = {name for name in (*self._has, *self._owed) if name not in items}
         if not self.is_wildcard:
             gone |= self._has.keys() - self._names
@@ -157,6 +162,10 @@ class Subscription:
     def is_current(self, items: Mapping[str, CachedResource]) -> bool:
         """Whether the proxy has acknowledged everything in force that it subscribed to."""
         return not self.is_waiting and not self.refused and self.pending(items) == ([], [])
+
+
+def _holds_policies(item: CachedResource) -> bool:
+    return item.wire.name in policy_filters()
 
 
 def _parts(names: list[str], error: str) -> list[frozenset[str]]:

@@ -46,6 +46,16 @@ spec:
   subject: {namespaces: {}}
   ingress: [{name: r, action: Deny, from: [{namespaces: {matchLabels: {team: team-%d}}}]}]
 """,
+    "ClusterNetworkPolicy that denies everything": """
+apiVersion: policy.networking.k8s.io/v1alpha2
+kind: ClusterNetworkPolicy
+metadata: {name: edited}
+spec:
+  tier: Admin
+  priority: 5
+  subject: {namespaces: {}}
+  ingress: [{name: r%d, action: Deny, from: [{namespaces: {}}]}]
+""",
     "Namespace": "{apiVersion: v1, kind: Namespace, metadata: {name: ns-0003, labels: {team: team-%d, env: prod}}}",
     "Deployment": """
 apiVersion: apps/v1

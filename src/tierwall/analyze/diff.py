@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
+import msgspec
 from msgspec import Struct
 
 from tierwall.analyze.difference import Difference
@@ -15,6 +16,7 @@ from tierwall.core.answer import Omission
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss
 from tierwall.gateway.model.fields import PROFILES
 from tierwall.network.reach.compare import compare_connections
+from tierwall.network.reach.first_changes import first_changes
 from tierwall.network.reach.listing import ConnectionEntry, Picture, picture_of_changes
 from tierwall.resources.snapshot import Snapshot
 
@@ -83,6 +85,9 @@ class PlaneComparison(Struct, frozen=True):
     differences: tuple[Difference, ...] = ()
     # What was too much to compare.
     not_considered: tuple[Omission, ...] = ()
+    # Of a bounded comparison: how many more changes of connections there are of each kind, and what it did not get to.
+    more: Mapping[str, int] = msgspec.field(default_factory=dict)
+    cut: tuple[Omission, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.connections or self.differences)
@@ -98,19 +103,36 @@ def compare(
     planes: Sequence[str] = (),
     grouped: bool = True,
     profile: str | None = None,
+    most: int | None = None,
 ) -> PlaneComparison:
-    """Compare two snapshots on some planes, or on all. If not `grouped`, connections are differences as well."""
+    """Compare two snapshots on some planes, or on all. If not `grouped`, connections are differences as well.
+
+    With `most`, only so many groups of connections get names, and of very many not all are compared.
+    """
     wanted = [plane for plane in PLANES if not planes or plane in planes]
     new = rolled_out(old, new)
     connections: tuple[ConnectionEntry, ...] = ()
     left_out: tuple[Omission, ...] = ()
+    more: Mapping[str, int] = {}
+    cut: tuple[Omission, ...] = ()
     if grouped and "network" in wanted:
         wanted.remove("network")
         if lacks_pods(old, new):
             future = with_future_pods(old, new)
             connections, left_out = tuple(future.changes()), tuple(future.limits())
         else:
-            connections = tuple(compare_connections(old, new))
+            if most is None:
+                connections = tuple(compare_connections(old, new))
+            else:
+                connections, more, number = first_changes(old, new, most)
+                cut = _cut(number)
             left_out = tuple(uncompared(old, new)) if not connections else ()
     others = differences(old, new, wanted, profile)
-    return PlaneComparison(connections, tuple(others), (*left_out, *others.not_considered))
+    return PlaneComparison(connections, tuple(others), (*left_out, *others.not_considered), more, cut)
+
+
+def _cut(destinations: int) -> tuple[Omission, ...]:
+    if not destinations:
+        return ()
+    effect = "so many connections change that these were not compared; `tierwall diff` compares everything"
+    return (Omission(reason="limit", count=destinations, form="more destination", effect=effect),)

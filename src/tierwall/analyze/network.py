@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -51,6 +51,7 @@ from tierwall.network.model.rules import (
 from tierwall.network.reach.classes import EndpointClasses
 from tierwall.network.reach.exposure import HypotheticalSnapshot, with_stand_ins
 from tierwall.network.reach.membership import MatchedRule, RuleEffects
+from tierwall.network.reach.own_classes import own_rows, provide_larger_classes
 from tierwall.network.reach.rows import Rows
 from tierwall.network.reach.spaces import union
 from tierwall.resources.snapshot import Snapshot
@@ -81,12 +82,13 @@ def network_findings(snapshot: Snapshot, alone: str | None = None) -> Iterator[D
     refused = {policy.reference for policy in model.policies if not is_understood(snapshot, policy.resource)}
     declared = [] if alone is not None else [namespace.name for namespace in snapshot.of_kind("", "Namespace")]
     understood = [policy for policy in model.policies if policy.reference not in refused]
-    selection = SelectionCheck(model, understood, declared, alone)
+    selection = SelectionCheck(model, understood, declared, alone, own_rows(snapshot)[0].membership)
     findings: Iterable[Diagnostic] = chain(selection.findings(), without_tenancy_label(model))
     if any(policy.tier is not TierName.NAMESPACE for policy in model.policies):
         # NetworkPolicies alone neither override nor shadow each other.
-        leading = model.tied_policies
-        walk = RuleWalk(with_stand_ins(snapshot, named_ports=True, limit=MAX_STAND_INS, leading=leading))
+        hypothetical = with_stand_ins(snapshot, True, MAX_STAND_INS, leading=model.tied_policies)
+        provide_larger_classes(snapshot, hypothetical.snapshot)
+        walk = RuleWalk(hypothetical)
         findings = chain(findings, walk.findings())
     yield from (finding for finding in findings if finding.reference not in refused)
 
@@ -110,8 +112,9 @@ class RuleWalk:
         self._focus, self._is_wanted, self._until, self._ports = focus, is_wanted, until, ports
         self.hypothetical, self.stand_ins = hypothetical, hypothetical.pods
         self.model = network_model(hypothetical.snapshot)
-        self.classes = EndpointClasses(self.model, ports=ports or ())
-        self.rows = Rows(self.classes, True)
+        own_explained = own_rows(hypothetical.snapshot)[1] if ports is None else None
+        self.rows = own_explained or Rows(EndpointClasses(self.model, ports=ports or ()), True)
+        self.classes = self.rows.classes
         everything = self.rows.ports.everything
         self._looked_at = everything if ports is None else union(map(self.rows.ports.mask, ports))
         self.counted: set[NetworkRule] = set()
@@ -125,6 +128,8 @@ class RuleWalk:
         # The policies that were not compared for some subject.
         self.skipped: set[Reference] = set()
         self._comparisons_left = MAX_COMPARISONS
+        # One rule often affects thousands.
+        self._positions = cache(_positions)
 
     @cached_property
     def shadows(self) -> ShadowProver:
@@ -194,6 +199,8 @@ class RuleWalk:
     def _clash(self, cell: ConnectionCell, policies: Mapping[TieredPolicy, list[MatchedRule]], above: int = 0) -> None:
         """Find policies of equal priority that decide the same connection differently. Others settle `above`."""
         by_priority: dict[int, list[list[MatchedRule]]] = {}
+        if self.model.tied_policies.isdisjoint(policy.reference for policy in policies):
+            return
         for policy, rules in policies.items():
             # The only BaselineAdminNetworkPolicy has no priority: it comes last.
             if policy.has_priority:
@@ -338,7 +345,7 @@ class RuleWalk:
             code,
             message,
             rules[0].path,
-            related=_positions("overridden here", by),
+            related=self._positions("overridden here", tuple(by[:MAX_NAMED])),
             places=tuple(sorted(rule.place for rule in rules)),
             related_objects=_references(denying.policy for denying in by),
             example=example,
@@ -356,7 +363,7 @@ class RuleWalk:
             f"{names} {'allows' if len(by) == 1 else 'allow'} {what} {policy.reference} would drop, such as {example}",
             ("spec",),
             hint="let the admin rule Pass, or remove the policy" if whole else "",
-            related=_positions("overridden here", by),
+            related=self._positions("overridden here", tuple(by[:MAX_NAMED])),
             places=(str(direction),),
             related_objects=_references(rule.policy for rule in by),
             example=example,

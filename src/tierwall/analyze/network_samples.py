@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from tierwall.core.labels import Requirement, Selector
+from tierwall.core.labels import EVERYTHING, Requirement, Selector
 from tierwall.logic.circuit import TRUE
 from tierwall.network.model.endpoints import NAMESPACE_NAME
 from tierwall.network.model.rules import (
@@ -37,6 +38,15 @@ SAMPLES = 4
 _Labels = Mapping[str, str]
 
 
+class _Fitting(NamedTuple):
+    """The values of a label that a selector selects, and those that the first and the second sample of a rule have."""
+
+    key: str
+    absent: str
+    other: str
+    atoms: Sequence[str]
+
+
 class SampleIndex:
     """Sample connections of rules, by number."""
 
@@ -44,6 +54,7 @@ class SampleIndex:
         self._connection = connection
         self._random = random.Random(0)  # the same samples for the same rules
         self._values: dict[int, int] = {}
+        self._fitting: dict[tuple[End, Family, Selector], list[_Fitting]] = {}
         self._count = 0
         for policy, rule in rules:
             for number in range(SAMPLES):
@@ -108,7 +119,7 @@ class SampleIndex:
             literals = [subject.new_pod, *self._written(subject, "pods", policy.pods, number)]
             literals += self._port(rule, number)
             related = peer.namespaces if isinstance(peer, PodPeer) else None
-            wanted = related if isinstance(related, Selector) else Selector.parse({})
+            wanted = related if isinstance(related, Selector) else EVERYTHING
             theirs = self._labels(other, "namespaces", wanted, number)
             if isinstance(related, Related):
                 spaces, theirs = _as_related(related, spaces, theirs)
@@ -120,9 +131,9 @@ class SampleIndex:
             yield literals
 
     def _peer(self, end: End, peer: Peer | None, number: int) -> Iterator[int]:
-        pods = peer.pods if isinstance(peer, PodPeer) else Selector.parse({})
+        pods = peer.pods if isinstance(peer, PodPeer) else EVERYTHING
         yield from self._written(end, "pods", pods, number)
-        nodes = peer.nodes if isinstance(peer, NodePeer) else Selector.parse({})
+        nodes = peer.nodes if isinstance(peer, NodePeer) else EVERYTHING
         yield from self._written(end, "nodes", nodes, number)
         pieces = range(len(end.new_address))
         match peer:
@@ -163,15 +174,29 @@ class SampleIndex:
 
     def _labels(self, end: End, family: Family, selector: Selector, number: int) -> _Labels:
         """Choose labels that a selector selects: absent, other, or any."""
+        fitting = self._fitting.get((end, family, selector))
+        if fitting is None:
+            fitting = self._fitting[end, family, selector] = list(_fitting(end.labels[family], selector))
         chosen: dict[str, str] = {}
-        for key, atoms in end.labels[family].items():
-            wanted = [requirement for requirement in selector.requirements if requirement.key == key]
-            order = [ABSENT, OTHER] if number == 0 else [OTHER, ABSENT]
-            order = [*(atom for atom in order if atom in atoms), *(atom for atom in atoms if atom not in order)]
-            if number > 1 and (key != NAMESPACE_NAME or wanted):
-                self._random.shuffle(order)
-            chosen[key] = next((atom for atom in order if all(_fits(part, atom) for part in wanted)), order[0])
+        for key, absent, other, atoms in fitting:
+            if number > 1 and len(atoms) > 1:
+                chosen[key] = self._random.choice(atoms)
+            else:
+                chosen[key] = absent if number == 0 else other
         return chosen
+
+
+def _fitting(labels: Mapping[str, Mapping[str, int]], selector: Selector) -> Iterator[_Fitting]:
+    """Yield the keys of labels, each with the values that a selector selects, or with all if it selects none."""
+    for key, atoms in labels.items():
+        wanted = [requirement for requirement in selector.requirements if requirement.key == key]
+        fitting = [atom for atom in atoms if all(_fits(part, atom) for part in wanted)] or list(atoms)
+        absent, other = (
+            next((atom for atom in order if atom in fitting), fitting[0])
+            for order in ((ABSENT, OTHER), (OTHER, ABSENT))
+        )
+        # Without need, a namespace has another name than those that policies mention.
+        yield _Fitting(key, absent, other, fitting if wanted or key != NAMESPACE_NAME else [other])
 
 
 def _fits(requirement: Requirement, atom: str) -> bool:

@@ -30,7 +30,7 @@ from tierwall.network.model.rules import (
     TierName,
 )
 from tierwall.network.reach.classes import EndpointClasses
-from tierwall.network.reach.rows import Rows
+from tierwall.network.reach.membership import Membership
 
 NO_SUBJECT, NO_PEER, NO_PODS, NO_PORT, SAME_NAME = "TW204", "TW205", "TW211", "TW213", "TW214"
 MAX_NAMED = 5
@@ -41,7 +41,7 @@ class SelectionCheck:
     """The check of the policies of a model that are understood.
 
     With `alone`, the objects of other namespaces are hidden from the owner of this one, so nothing is said about them.
-    `declared` are the namespaces whose labels are known.
+    `declared` are the namespaces whose labels are known; `membership` is that of the model, if it is at hand.
     """
 
     def __init__(
@@ -50,12 +50,13 @@ class SelectionCheck:
         policies: Sequence[TieredPolicy],
         declared: Collection[str],
         alone: str | None = None,
+        membership: Membership | None = None,
     ) -> None:
         self._model = model
         self._policies = policies
         self._alone = alone
         self._declared = declared
-        self._membership = Rows(EndpointClasses(model), False).membership
+        self._membership = Membership(EndpointClasses(model)) if membership is None else membership
         self._with_pods = {pod.namespace for pod in model.pods}
         self._ports: dict[tuple[int, NamedPort], bool] = {}
         self._names: dict[int, frozenset[str]] = {}

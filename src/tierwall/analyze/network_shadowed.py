@@ -72,6 +72,7 @@ class ShadowProver:
         self._rules = {tier.name: list(_policy_rules(tier.policies)) for tier in model.tiers}
         self._policies = {pair.rule: pair.policy for rules in self._rules.values() for pair in rules}
         self._questions_left = MAX_QUESTIONS
+        self._known_premises: dict[NetworkRule, tuple[int, int]] = {}
         # By direction and tier.
         self._ways: dict[tuple[Direction, str], _Passed] = {}
 
@@ -194,8 +195,11 @@ class ShadowProver:
         return answer
 
     def _premises(self, tested: _PolicyRule) -> tuple[int, int]:
-        subject = self._connection.subject(tested.rule.direction)
-        return subject.under_policy(0), self._matches(tested)
+        known = self._known_premises.get(tested.rule)
+        if known is None:
+            subject = self._connection.subject(tested.rule.direction)
+            known = self._known_premises[tested.rule] = subject.under_policy(0), self._matches(tested)
+        return known
 
     def _matches(self, pair: _PolicyRule) -> int:
         return self._connection.selects_and_matches(0, pair.policy, pair.rule)

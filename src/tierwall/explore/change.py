@@ -27,6 +27,7 @@ from tierwall.explore.page import (
 )
 from tierwall.explore.review import checked
 from tierwall.network.model.model import provide_network_model
+from tierwall.network.reach.own_classes import provide_own_rows
 from tierwall.render.connections import BESIDE
 from tierwall.render.differences import difference_document, grouped, reasons, sentence, summary
 from tierwall.render.json import diagnostic_document, dump, omission_documents
@@ -78,13 +79,14 @@ def changed(explored: ExploredWorld, text: str, grouped: bool = True) -> ChangeR
         return ChangeResult(world, world, PlaneComparison(), problems=tuple(problems))
     new = World(overlay(world.snapshot, loaded.resources), loaded.diagnostics, loaded.read, world.namespace)
     provide_network_model(world.snapshot, new.snapshot)
-    known = {_fact(finding) for finding in checked(explored).findings}
-    brought = (finding for finding in new.review().findings if _fact(finding) not in known)
+    provide_own_rows(world.snapshot, new.snapshot)
     try:
-        compared = compare(world.snapshot, new.snapshot, grouped=grouped)
+        compared = compare(world.snapshot, new.snapshot, grouped=grouped, most=MAX_SHOWN if grouped else None)
     except InputError as error:
         # An API server would not start with such a configuration, so there is nothing to compare.
         return ChangeResult(world, new, PlaneComparison(), problems=error.diagnostics)
+    known = {_fact(finding) for finding in checked(explored).findings}
+    brought = (finding for finding in new.review().findings if _fact(finding) not in known)
     return ChangeResult(world, new, compared, tuple(brought))
 
 
@@ -184,13 +186,14 @@ def comparison_body(compared: PlaneComparison, limit: int | None = None) -> Mark
     """Show what differs: a summary, then what opens, closes and alters, so many sentences at most."""
     items = list(_items(compared))
     shown: list[Child] = [tag("li", item) for item in items[:limit]]
-    if len(items) > len(shown):
-        shown.append(tag("li", f"and {len(items) - len(shown):,} more"))
+    more = len(items) - len(shown) + sum(compared.more.values())
+    if more:
+        shown.append(tag("li", f"and {more:,} more"))
     words = summary(compared)
     return joined(
         tag("div", tag("h2", words[:1].upper() + words[1:]), role="status"),
         tag("ul", shown, class_="changes") if shown else None,
-        omission_list(compared.not_considered),
+        omission_list((*compared.cut, *compared.not_considered)),
     )
 
 

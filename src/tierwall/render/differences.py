@@ -93,6 +93,8 @@ def summary(compared: PlaneComparison) -> str:
     for entry in compared.connections:
         key = "network", OF_CONNECTIONS[entry.change]
         counts[key] = counts.get(key, 0) + 1
+    for change, number in compared.more.items():
+        counts["network", OF_CONNECTIONS[change]] = counts.get(("network", OF_CONNECTIONS[change]), 0) + number
     for difference in compared.differences:
         key = difference.plane, difference.change
         counts[key] = counts.get(key, 0) + 1
@@ -101,7 +103,8 @@ def summary(compared: PlaneComparison) -> str:
         numbers = [(change, counts[plane, change]) for change in SIGNS if (plane, change) in counts]
         if numbers:
             (first, number), *more = numbers
-            words = [f"{count_noun(number, noun)} {_verb(first, number)}"]
+            least = "at least " if compared.cut and plane == "network" else ""
+            words = [f"{least}{count_noun(number, noun)} {_verb(first, number)}"]
             words += [f"{number} {_verb(change, number)}" for change, number in more]
             planes.append(", ".join(words))
     unchanged = "nothing changes in what was compared" if compared.not_considered else "nothing changes"

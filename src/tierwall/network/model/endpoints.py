@@ -178,8 +178,8 @@ def pods(
     shown: set[Reference] = set()
     for resource in snapshot.of_kind("", "Pod"):
         workload: Reference | None = None
-        ended = has_ended(resource)
         owner = controller(snapshot, resource)
+        ended = owner is not None and has_ended(resource)
         while owner is not None:
             workload = owner.reference
             # Every workload but a Job goes on to make pods when its pods end, and its replicas stand for those.

@@ -64,10 +64,12 @@ class NetworkModel:
         refused: Mapping[Reference, str] | None = None,
         policies: Iterable[TieredPolicy] | None = None,
         endpoints: ModelEndpoints | None = None,
+        before: NetworkModel | None = None,
     ) -> None:
         """`refused`: policies that an engine cannot enforce, each with the reason. They fail closed.
 
-        `policies` and `endpoints`: those of the snapshot, if they were read before.
+        `policies` and `endpoints`: those of the snapshot, if they were read before. `before`: a model with the same
+        policies, whose namespaces have the same labels here.
         """
         self.endpoints = ModelEndpoints(snapshot) if endpoints is None else endpoints
         self.namespaces, self.pods = self.endpoints.namespaces, self.endpoints.pods
@@ -95,6 +97,8 @@ class NetworkModel:
         self._stacks_by_labels: dict[
             tuple[str, frozenset[tuple[str, str]]], tuple[Stack[TieredPolicy], Stack[TieredPolicy]]
         ] = {}
+        if before is not None:
+            self._tiers, self._stacks_by_labels = before._tiers.copy(), before._stacks_by_labels.copy()
 
     @property
     def policies(self) -> tuple[TieredPolicy, ...]:
@@ -193,7 +197,9 @@ def provide_network_model(before: Snapshot, after: Snapshot) -> None:
     # A policy may be all that there is of a namespace.
     is_same = not changed & _OF_ENDPOINTS and _namespaces(after) == model.namespaces
     endpoints = model.endpoints if is_same else ModelEndpoints(in_force, model.endpoints)
-    provide(NetworkModel(in_force, policies=read, endpoints=endpoints), network_model, after)
+    keeps_stacks = changed.isdisjoint(POLICY_KINDS) and model.namespaces.items() <= endpoints.namespaces.items()
+    derived = NetworkModel(in_force, policies=read, endpoints=endpoints, before=model if keeps_stacks else None)
+    provide(derived, network_model, after)
 
 
 @per_snapshot

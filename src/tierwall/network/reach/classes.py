@@ -47,6 +47,13 @@ class RelevantLabels:
         for requirement in selector.requirements:
             self._values.setdefault(requirement.key, set()).update(requirement.values)
 
+    def copy(self) -> RelevantLabels:
+        """Return a copy that can be added to."""
+        copied = RelevantLabels()
+        copied._values = {key: values.copy() for key, values in self._values.items()}
+        copied._exact = self._exact.copy()
+        return copied
+
     def add_all_values(self, keys: Iterable[str]) -> None:
         """Add all values of some keys, because policies compare them with each other."""
         for key in keys:
@@ -85,6 +92,8 @@ class RelevantAttributes:
         self.port_ranges: set[PortRange] = set()
         self.blocks: dict[Block, None] = {}
         self.by_node = self.by_domain = False
+        # What selects the namespaces whose names policies compare with other names.
+        self._compared: dict[Selector, None] = {}
         for policy in model.policies:
             self.namespaces.add_selector(policy.namespaces)
             self.pods.add_selector(policy.pods)
@@ -92,7 +101,8 @@ class RelevantAttributes:
             for rule in policy.all_rules:
                 relations.update(self._add_rule(rule))
             if any(relation.compares_names for relation in relations):
-                self._add_names(policy.namespaces, model)
+                self._compared[policy.namespaces] = None
+        self._add_names(model)
 
     def covers_labels(self, other: RelevantAttributes) -> bool:
         """Whether these tell apart all endpoints that others tell apart, if their blocks are the same."""
@@ -117,6 +127,13 @@ class RelevantAttributes:
         extended = copy(self)
         extended.port_ranges = {*ports, *self.port_ranges}
         extended.blocks = {**dict.fromkeys(blocks), **self.blocks}
+        return extended
+
+    def of_larger_model(self, model: NetworkModel) -> RelevantAttributes:
+        """Return these attributes for a model with the same policies and more namespaces."""
+        extended = copy(self)
+        extended.namespaces = self.namespaces.copy()
+        extended._add_names(model)
         return extended
 
     def _add_rule(self, rule: NetworkRule) -> Iterator[Relation]:
@@ -151,10 +168,11 @@ class RelevantAttributes:
                 case _:
                     assert_never(peer)
 
-    def _add_names(self, subjects: Selector, model: NetworkModel) -> None:
-        """Add the names of a policy's namespaces, because the policy compares them with other names."""
-        for name in model.namespaces_selected(subjects):
-            self.namespaces.add_value(NAMESPACE_NAME, name)
+    def _add_names(self, model: NetworkModel) -> None:
+        """Add the names of namespaces that policies compare with other names."""
+        for subjects in self._compared:
+            for name in model.namespaces_selected(subjects):
+                self.namespaces.add_value(NAMESPACE_NAME, name)
 
 
 class EndpointClass(Struct, frozen=True, eq=False):
@@ -190,8 +208,12 @@ class EndpointClasses:
         blocks: Iterable[Block] = (),
         ports: Iterable[PortRange] = (),
         attributes: RelevantAttributes | None = None,
+        known: EndpointClasses | None = None,
     ) -> None:
-        """`attributes`: those of the model, if they are known."""
+        """`attributes`: those of the model, if they are known.
+
+        `known`: the classes by these attributes of some of the pods, with the same namespaces, nodes and refinement.
+        """
         self.model = model
         self.attributes = (attributes or RelevantAttributes(model)).with_more(blocks, ports)
         self.space = AddressSpace(self.attributes.blocks)
@@ -202,7 +224,7 @@ class EndpointClasses:
         for node in model.nodes:
             for address in node.addresses:
                 self._nodes_at.setdefault(address, []).append(node)
-        self._add_pods(refine or (lambda endpoint: None))
+        self._add_pods(refine or (lambda endpoint: None), known._of if known is not None else {})
         self._add_nodes(refine or (lambda endpoint: None))
         self._add_outside(refine or (lambda endpoint: None))
         self.everybody = mask_of(endpoint_class.bit for endpoint_class in self.all)
@@ -229,20 +251,25 @@ class EndpointClasses:
         for bit in bits(mask):
             yield self.all[bit]
 
-    def _add_pods(self, refine: Callable[[Endpoint], Hashable]) -> None:
+    def _add_pods(self, refine: Callable[[Endpoint], Hashable], known: Mapping[Endpoint, EndpointClass]) -> None:
         attributes = self.attributes
         namespaces = {name: attributes.namespaces.relevant(labels) for name, labels in self.model.namespaces.items()}
         units: dict[tuple[Any, ...], dict[tuple[Any, ...], list[Endpoint]]] = {}
         names: dict[tuple[Any, ...], dict[str, None]] = {}
         for pod in sorted(self.model.pods, key=lambda pod: (pod.namespace, pod.name)):
             namespace = namespaces[pod.namespace]
+            of_pod = known.get(pod)
             key = (
-                namespace,
-                attributes.pods.relevant(pod.labels),
-                pod.under_policy,
-                self._ports(pod),
-                self._addresses(pod),
-                refine(pod),
+                of_pod.key
+                if of_pod is not None
+                else (
+                    namespace,
+                    attributes.pods.relevant(pod.labels),
+                    pod.under_policy,
+                    self._ports(pod),
+                    self._addresses(pod),
+                    refine(pod),
+                )
             )
             units.setdefault(namespace, {}).setdefault(key, []).append(pod)
             names.setdefault(namespace, {})[pod.namespace] = None

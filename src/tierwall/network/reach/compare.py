@@ -8,7 +8,7 @@ pod.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import Verdict
@@ -17,7 +17,7 @@ from tierwall.network.model.model import network_model
 from tierwall.network.model.policies import KINDS as POLICY_KINDS
 from tierwall.network.model.rules import Direction
 from tierwall.network.reach.alignment import ClassTranslator, aligned, touched
-from tierwall.network.reach.classes import EndpointClasses, RelevantAttributes
+from tierwall.network.reach.classes import EndpointClasses
 from tierwall.network.reach.listing import ConnectionEntry, ConnectionFlow, FlowDescriber, only_itself
 from tierwall.network.reach.matrix import (
     ConnectionPassage,
@@ -28,11 +28,14 @@ from tierwall.network.reach.matrix import (
 )
 from tierwall.network.reach.membership import Membership
 from tierwall.network.reach.naming import EndpointNames
+from tierwall.network.reach.own_classes import own_rows, relevant_attributes
 from tierwall.network.reach.rows import Row, Rows, decided_differently
 from tierwall.network.reach.spaces import bits, mask_of, transposed, union
-from tierwall.resources.once import per_snapshot
 from tierwall.resources.snapshot import KindKey, Snapshot
 from tierwall.resources.workloads import WORKLOADS
+
+if TYPE_CHECKING:
+    from tierwall.network.reach.first_changes import ComparisonLimits
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 # The objects that connections depend on; a definition decides what can be understood of a policy.
@@ -84,8 +87,13 @@ class ChangedConnections(NamedTuple):
 
 def compare_connections(before: Snapshot, after: Snapshot) -> Iterator[ConnectionEntry]:
     """Yield every change with names, changes of the same ports together; nothing if nothing changes."""
+    return named_changes(joined_changes(differences(before, after)))
+
+
+def named_changes(changes: Iterable[ChangedConnections]) -> Iterator[ConnectionEntry]:
+    """Name the ends of changes."""
     names: dict[EndpointClasses, EndpointNames] = {}
-    for changed in joined_changes(differences(before, after)):
+    for changed in changes:
         classes = changed.side.classes
         if classes not in names:
             names[classes] = EndpointNames(classes)
@@ -121,8 +129,10 @@ def _reasons(parts: Iterable[ChangedConnections]) -> tuple[ConnectionFlow, ...]:
     return tuple(dict.fromkeys(flow for part in parts for flow in part.flows))
 
 
-def differences(before: Snapshot, after: Snapshot) -> Iterator[ChangedConnections]:
-    """Yield every change, destination by destination.
+def differences(
+    before: Snapshot, after: Snapshot, bound: ComparisonLimits | None = None
+) -> Iterator[ChangedConnections]:
+    """Yield every change, destination by destination; with a bound, not all of very many.
 
     First the rows of the ends whose policies change are compared, then the verdicts of the connections that may change
     by this, and at last those that do change are explained.
@@ -131,15 +141,21 @@ def differences(before: Snapshot, after: Snapshot) -> Iterator[ChangedConnection
     if not changed:
         return
     sides = _Sides.of(before, after)
-    old, new, counterparts, _ = sides
+    old, new, counterparts = sides[:3]
     yield from _one_sided(old, old.everybody & ~counterparts.common, REMOVED)
     yield from _one_sided(new, new.everybody & ~mask_of(counterparts.before), ADDED)
     rows = sides.rows(explain=False)
     senders, receivers = _touched_ends(sides, changed)
     candidates = _candidates(sides, rows, senders, receivers)
-    comparison = _Comparison(sides, rows, candidates)
-    if pairs := {bit: sources for bit in candidates if (sources := comparison.changed_sources(bit))}:
-        yield from _Comparison(sides, sides.rows(explain=True), pairs).changes()
+    explained: tuple[Rows, Rows] | None = None
+    for part in (candidates,) if bound is None else bound.parts(candidates, old):
+        comparison = _Comparison(sides, rows, part)
+        if pairs := {bit: sources for bit in part if (sources := comparison.changed_sources(bit))}:
+            explained = explained or sides.rows(explain=True)
+            for found_change in _Comparison(sides, explained, pairs).changes():
+                if bound is not None:
+                    bound.found += 1
+                yield found_change
 
 
 def changed_objects(before: Snapshot, after: Snapshot) -> set[tuple[KindKey, Reference]]:
@@ -159,7 +175,7 @@ def _touched_ends(sides: _Sides, changed: set[tuple[KindKey, Reference]]) -> tup
     A connection is decided by the policies of its source's egress and of its destination's ingress, and by what they
     see of both ends.
     """
-    old, new, counterparts, _ = sides
+    old, new, counterparts = sides[:3]
     common, kinds = counterparts.common, {kind for kind, _ in changed}
     if not kinds <= _LOCAL:
         return common, common
@@ -239,20 +255,22 @@ class _Sides(NamedTuple):
     new: EndpointClasses
     counterparts: ClassTranslator
     old_rows: tuple[Rows, Rows]
+    new_membership: Membership
 
     @classmethod
     def of(cls, before: Snapshot, after: Snapshot) -> _Sides:
         """Return both sides; if the new one tells nobody apart that the old one does not, the old one is at hand."""
         models = network_model(before), network_model(after)
-        if models[0].endpoints is models[1].endpoints and _own_attributes(before).covers(_own_attributes(after)):
-            known = _own_rows(before)
+        is_finer = relevant_attributes(before).covers(relevant_attributes(after))
+        if models[0].endpoints is models[1].endpoints and is_finer:
+            known = own_rows(before)
             old = known[0].classes
             new = old.of_model(models[1])
         else:
             old, new = aligned(*models)
             membership = Membership(old)
             known = Rows(old, False, membership), Rows(old, True, membership)
-        return cls(old, new, ClassTranslator(old, new), known)
+        return cls(old, new, ClassTranslator(old, new), known, Membership(new))
 
     @property
     def have_same_classes(self) -> bool:
@@ -262,21 +280,9 @@ class _Sides(NamedTuple):
     def rows(self, explain: bool) -> tuple[Rows, Rows]:
         """Return the rows of both sides."""
         before = self.old_rows[explain]
-        return before, before.of_model(self.new) if self.have_same_classes else Rows(self.new, explain)
-
-
-@per_snapshot
-def _own_attributes(snapshot: Snapshot) -> RelevantAttributes:
-    """Return the attributes that the policies of a snapshot look at."""
-    return RelevantAttributes(network_model(snapshot))
-
-
-@per_snapshot
-def _own_rows(snapshot: Snapshot) -> tuple[Rows, Rows]:
-    """Return the rows of a snapshot's own classes, brief and explained: a world is compared with many edits of it."""
-    classes = EndpointClasses(network_model(snapshot), attributes=_own_attributes(snapshot))
-    membership = Membership(classes)
-    return Rows(classes, False, membership), Rows(classes, True, membership)
+        if not self.have_same_classes:
+            return before, Rows(self.new, explain, self.new_membership)
+        return before, before.of_model(self.new_membership)
 
 
 class _Comparison:

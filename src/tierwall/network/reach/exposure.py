@@ -24,6 +24,7 @@ from tierwall.network.model.rules import TieredPolicy, peers_by_kind
 from tierwall.network.reach.classes import EndpointClasses, RelevantAttributes
 from tierwall.network.reach.label_space import OTHER_VALUE, LabelBox, LabelSpace, join, regions
 from tierwall.network.reach.matrix import reach_matrix
+from tierwall.network.reach.own_classes import relevant_attributes
 from tierwall.network.reach.spaces import bits, mask_of
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
@@ -78,7 +79,9 @@ class HypotheticalPod(Struct, frozen=True):
 class _SortSpace:
     """Everything by which policies can tell future pods apart."""
 
-    def __init__(self, network: NetworkModel, leading: Collection[Reference] = ()) -> None:
+    def __init__(
+        self, network: NetworkModel, attributes: RelevantAttributes, leading: Collection[Reference] = ()
+    ) -> None:
         self.network = network
         first = [policy for policy in network.policies if policy.reference in leading]
         others = [policy for policy in network.policies if policy.reference not in leading]
@@ -93,7 +96,7 @@ class _SortSpace:
         self.of_namespaces = LabelSpace(namespaces for namespaces, _ in self.pairs)
         self.of_pods = LabelSpace(pods for _, pods in self.pairs)
         self.is_complete = len(self.pairs) == len(pairs)
-        relevant = RelevantAttributes(network).namespaces.relevant
+        relevant = attributes.namespaces.relevant
         alike: dict[object, list[str]] = {}
         for name, labels in sorted(network.namespaces.items()):
             alike.setdefault(relevant(labels), []).append(name)
@@ -275,14 +278,14 @@ def with_stand_ins(
     There are up to `limit` sorts in a namespace and `total` (if left out, `limit`) in all; those in the namespaces
     `first` come first. Beyond that, pods are told apart by the `leading` policies rather than by others.
     """
-    network = network_model(snapshot)
-    names = sorted(RelevantAttributes(network).named_ports) if named_ports else []
+    network, attributes = network_model(snapshot), relevant_attributes(snapshot)
+    names = sorted(attributes.named_ports) if named_ports else []
     # Hardly any rule has these port numbers, so only the name matters.
     ports = [{"name": name, "containerPort": _UNUSED_PORT - number} for number, name in enumerate(names[:100])]
     spec = {"containers": [{"name": "any", "ports": ports}]}
     added: list[Resource] = []
     pods: dict[tuple[str, str], HypotheticalPod] = {}
-    sorts, is_complete = _SortSpace(network, leading).sorts(limit, limit if total is None else total, first)
+    sorts, is_complete = _SortSpace(network, attributes, leading).sorts(limit, limit if total is None else total, first)
     # Examples are taken from the first that fit, so the simplest come first.
     sorts.sort(key=lambda sort: sum(map(len, sort.labels)))
     new_namespaces: dict[str, dict[str, str]] = {}

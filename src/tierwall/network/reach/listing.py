@@ -81,6 +81,7 @@ class FlowDescriber:
         self._ports = ports
         self._explain = explain
         self._known: dict[ConnectionPassages, tuple[ConnectionFlow, ...]] = {}
+        self._described: dict[int, tuple[str, tuple[PortRange, ...]]] = {}
 
     def of(self, passages: ConnectionPassages) -> tuple[ConnectionFlow, ...]:
         """Return the flows of some passages, in order."""
@@ -89,11 +90,16 @@ class FlowDescriber:
             flows = self._known[passages] = tuple(self._flow(*passage) for passage in passages)
         return flows
 
+    def _shown(self, ports: int) -> tuple[str, tuple[PortRange, ...]]:
+        known = self._described.get(ports)
+        if known is None:
+            known = self._described[ports] = self._ports.show(ports), tuple(self._ports.ranges(ports))
+        return known
+
     def _flow(self, ports: int, egress: Outcome, ingress: Outcome) -> ConnectionFlow:
         return ConnectionFlow(
             whole_verdict(egress.verdict, ingress.verdict),
-            self._ports.show(ports),
-            tuple(self._ports.ranges(ports)),
+            *self._shown(ports),
             tuple(sorted({*egress.conditions, *ingress.conditions})),
             decided_by(egress) if self._explain else None,
             decided_by(ingress) if self._explain else None,

@@ -72,14 +72,13 @@ class Rows:
         self._default = [RowCell(everything, ((default, everybody),))]
         self._free = Row((RowCell(everything, ((free, everybody),)),))
 
-    def of_model(self, classes: EndpointClasses) -> Rows:
+    def of_model(self, membership: Membership) -> Rows:
         """Return the rows of another model, which has the same classes. They begin with all that is known of these.
 
         INVARIANT: results are kept by policies, and a policy that both models have is the same object.
         """
         rows = copy(self)
-        # What policies of the other model match is not kept here: these rows may be those of many comparisons.
-        rows.classes, rows.membership = classes, Membership(classes)
+        rows.classes, rows.membership = membership.classes, membership
         rows._rows, rows._by_cells, rows._below = self._rows.copy(), self._by_cells.copy(), self._below.copy()
         rows._attributes, rows._results = self._attributes.copy(), self._results.copy()
         return rows

@@ -106,6 +106,10 @@ class ExplorerApp:
         version = self._follower.version
 
         def rendered() -> Response:
+            with self._follower.computing():
+                return shown()
+
+        def shown() -> Response:
             try:
                 page, as_json = make(explored)
             except InputError as error:

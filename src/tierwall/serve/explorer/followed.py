@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import UTC, datetime
 
 from tierwall.core.diagnostics import InputError
 from tierwall.explore.home import home
 from tierwall.explore.network import overview
 from tierwall.explore.page import ExploredWorld
+from tierwall.network.reach.own_classes import compute_own_rows
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.follower import Follower, Load, PreparedState
 from tierwall.world import World
@@ -18,9 +21,12 @@ from tierwall.world import World
 class ExplorerFollower(Follower[Snapshot]):
     """Follows a source, and keeps the last world that could be read."""
 
-    def __init__(self, options: str, source: str) -> None:
+    def __init__(
+        self, options: str, source: str, computing: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
+        """`computing` is around all that is computed for a page."""
         super().__init__()
-        self._options, self._source = options, source
+        self._options, self._source, self.computing = options, source, computing
         self.explored: ExploredWorld | None = None
         self.version = 0
         self.has_ended = False
@@ -41,7 +47,7 @@ class ExplorerFollower(Follower[Snapshot]):
         if is_new:
             self.version += 1
             # What the first pages need takes longest in a large world, and nobody should wait for it.
-            threading.Thread(target=_warm, args=(explored,), daemon=True).start()
+            threading.Thread(target=self._warm, args=(explored,), daemon=True).start()
         return is_new
 
     @property
@@ -75,11 +81,9 @@ class ExplorerFollower(Follower[Snapshot]):
         except TimeoutError:
             pass
 
-
-def _warm(explored: ExploredWorld) -> None:
-    try:
-        # The first page needs less than the others and must not wait for them.
-        home(explored, {})
-        overview(explored.world.snapshot)
-    except InputError:
-        pass  # A page says what is wrong.
+    def _warm(self, explored: ExploredWorld) -> None:
+        with self.computing(), suppress(InputError):  # a page says what is wrong
+            # The first page needs less than the others and must not wait for them.
+            home(explored, {})
+            overview(explored.world.snapshot)
+            compute_own_rows(explored.world.snapshot)

@@ -44,6 +44,10 @@ def test_the_libyaml_reader_agrees_with_the_exact_reader(text: str) -> None:
     assert same(fast, (exact.value, bool(exact.repeats)))
 
 
+def test_the_libyaml_reader_remembers_keys_by_their_text() -> None:
+    assert FLOW(b"-0.0: a\nb: {-0: c}\n") == ({"-0": "a", "b": {"0": "c"}}, False)
+
+
 @settings(max_examples=examples(800))
 @given(ENTRIES)
 @example("a: |\n  \tx\n")

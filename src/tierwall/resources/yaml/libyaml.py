@@ -94,14 +94,14 @@ class LibyamlReader:
                     continue
                 if kind is not scalar or not (plain_only or (event.anchor is None and event.tag is None)):
                     return _GIVE_UP
-                key = event.value
+                key = text = event.value
                 if not event.style:
                     try:
-                        key = keys[key]
+                        key = keys[text]
                     except KeyError:
-                        if key == "<<":
+                        if text == "<<":
                             return _GIVE_UP
-                        key = keys[key] = key_string(plain_scalar(key)[1], 0)
+                        keys[text] = key = key_string(plain_scalar(text)[1], 0)
                 if key in into:
                     repeated = True
                 event = next_event()
@@ -109,12 +109,12 @@ class LibyamlReader:
             if kind is scalar:
                 if not (plain_only or (event.anchor is None and event.tag is None)):
                     return _GIVE_UP
-                value = event.value
+                value = text = event.value
                 if not event.style:
                     try:
-                        value = values[value]
+                        value = values[text]
                     except KeyError:
-                        value = values[value] = plain_value(value)
+                        values[text] = value = plain_value(text)
                 if into_map:
                     into[key] = value
                 else:

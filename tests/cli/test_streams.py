@@ -74,3 +74,9 @@ def test_a_closed_stream_leaves_the_exit_code_alone(command: str, closed: str) -
     done = shell(f"tierwall {command} {closed}")
     assert done.returncode == (3 if command == QUESTION else 0)
     assert done.stderr == ""
+
+
+def test_what_the_encoding_of_the_terminal_lacks_is_escaped() -> None:
+    done = shell(f"PYTHONIOENCODING=latin-1 tierwall {QUESTION}")
+    assert (done.returncode, done.stderr) == (3, "")
+    assert "for it \\u2192 namespace: NetworkPolicy/shop/db-from-api denied" in done.stdout

@@ -1,5 +1,7 @@
 """The standard streams of a command: a lost reader or a full disk ends in a sentence, never in a traceback.
 
+A character that the encoding of the terminal lacks is printed as its escape (`\\u2192`).
+
 `tierwall list | head -1` closes the pipe early. The reader has what it wants, so the rest of the output is dropped, and
 the exit code is that of the whole answer (docs/reference/exit-codes.md).
 """
@@ -48,7 +50,8 @@ def _dropping(stream: TextIO | None) -> TextIO:
     return io.TextIOWrapper(
         buffer,
         encoding=stream.encoding,
-        errors=stream.errors,
+        # Where the locale has no `→`, Python would raise an error.
+        errors="backslashreplace" if stream.errors == "strict" else stream.errors,
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )

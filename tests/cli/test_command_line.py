@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 import pytest
-from click.shell_completion import get_completion_class
+from click.shell_completion import ShellComplete, get_completion_class
 from click.testing import CliRunner
 
 from tests import ROOT
@@ -51,6 +51,31 @@ def test_completion_offers_every_option(words: str) -> None:
         if name.startswith("--")
     }
     assert options <= offered
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("check", "file"),
+        ("test", "file"),
+        ("diff", "file"),
+        ("diff old", "file"),
+        ("yaml", "file"),
+        ("cel batch", "file"),
+        ("explain network -f", "file"),
+        ("check --baseline", "file"),
+        ("explain api --object", "file"),
+        ("authorizer --policies", "file"),
+        ("run --state", "dir"),
+    ],
+)
+def test_files_and_folders_complete(words: str, kind: str) -> None:
+    completion = ShellComplete(root, {}, "tierwall", "")
+    assert [(item.value, item.type) for item in completion.get_completions(words.split(), "ex")] == [("ex", kind)]
+
+
+def test_the_path_of_a_request_is_not_a_file() -> None:
+    assert ShellComplete(root, {}, "tierwall", "").get_completions(["explain", "tool", "--path"], "/m") == []
 
 
 def test_space_around_names_and_values_does_not_count() -> None:

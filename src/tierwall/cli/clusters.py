@@ -13,8 +13,6 @@ from tierwall.cli.command import Params, flag, option, print_line
 from tierwall.cli.sections import CLUSTER
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from tierwall.cluster.access import ClusterAccess
     from tierwall.cluster.cluster import Cluster
     from tierwall.cluster.kubeconfig import Kubeconfig
@@ -46,12 +44,6 @@ def _complete_context(context: click.Context, parameter: click.Parameter, incomp
         return []
 
 
-def _complete_file(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from click.shell_completion import CompletionItem
-
-    return [CompletionItem(incomplete, type="file")]
-
-
 class ClusterParams(Params):
     """The options that name a cluster."""
 
@@ -67,7 +59,6 @@ class ClusterParams(Params):
         metavar="FILE",
         help="Find contexts in this kubeconfig.",
         show_default="KUBECONFIG, then ~/.kube/config",
-        shell_complete=_complete_file,
     )
     cluster_as: str | None = option(section=CLUSTER, metavar="USER", help="Read the cluster as this user.")
     cluster_as_group: tuple[str, ...] = option(

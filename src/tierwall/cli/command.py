@@ -24,6 +24,8 @@ import click
 from tierwall.cli.sections import SectionedCommand, SectionedOption
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from tierwall.core.answer import Omission
     from tierwall.core.diagnostics import Diagnostic
     from tierwall.core.protocols import EngineReport
@@ -40,6 +42,8 @@ _PLANES = {
 }
 # Where omissions are lines on standard output, and where they would spoil it. JSON has them inside.
 _LINES, _DATA = ("text", "md"), ("csv", "svg", "dot", "mermaid", "html", "junit", "github", "sarif")
+# What the shell completes, by metavar.
+_PATHS = {"FILE": "file", "PATH": "file", "OLD NEW": "file", "FOLDER": "dir"}
 
 
 class ParamField(NamedTuple):
@@ -51,6 +55,20 @@ class ParamField(NamedTuple):
     last: bool = False
 
 
+def _completed(settings: dict[str, Any]) -> dict[str, Any]:
+    """Let the shell complete files and folders, where the metavar says that a value is one."""
+    kind = _PATHS.get(settings.get("metavar", "").strip("[]."))
+    if kind is None or "shell_complete" in settings:
+        return settings
+
+    def complete(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(incomplete, kind)]
+
+    return {**settings, "shell_complete": complete}
+
+
 def option(*names: str, last: bool = False, section: str = "", **settings: Any) -> Any:
     """Declare a field that an option fills: `--the-field`, unless other names are given. Help shows the default.
 
@@ -58,7 +76,7 @@ def option(*names: str, last: bool = False, section: str = "", **settings: Any) 
     """
     if section:
         settings |= {"cls": SectionedOption, "section": section}
-    shown = {"show_default": settings.get("default", "") != "", **settings}
+    shown = {"show_default": settings.get("default", "") != "", **_completed(settings)}
     return ParamField(click.option, names, shown, last or bool(section))
 
 
@@ -79,7 +97,7 @@ def flag(help: str, *names: str, **settings: Any) -> Any:
 
 def argument(**settings: Any) -> Any:
     """Declare a field that an argument fills."""
-    return ParamField(click.argument, (), settings)
+    return ParamField(click.argument, (), _completed(settings))
 
 
 def choice(*words: str, **settings: Any) -> Any:

@@ -60,7 +60,9 @@ class CallParams(QuestionParams):
     uri: str | None = option(metavar="URI", help="The resource of resources/read and similar methods.")
     arguments: str | None = option(metavar="JSON", help="The arguments of the call, for expressions that read them.")
     http_method: str | None = option(metavar="VERB", help="The HTTP method: GET, POST (default), DELETE, …")
-    path: str | None = option(metavar="PATH", help="The path of the request; by default that of the backend.")
+    path: str | None = option(
+        metavar="PATH", help="The path of the request; by default that of the backend.", shell_complete=None
+    )
     host: str | None = option(metavar="HOST", help="The Host header.")
     headers: tuple[str, ...] = repeated_option("--header", metavar="NAME:VALUE", help="A header. Repeatable.")
     answers: tuple[str, ...] = repeated_option(

@@ -2,9 +2,8 @@
 //
 // SUITE is the folder that `make mcp-suite` fills, SDK is 1 (the old protocol) or 2 (both), MODE is `legacy` or `auto`.
 // The client does what a scenario of the conformance suite asks for, and prints what it saw. With GATEWAY, a port, it
-// asks there, and writes the port of URL to the file SWITCH, so that the gateway's backend is the server at URL.
+// asks there for the server at URL.
 
-import { writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 
@@ -14,19 +13,15 @@ const scenario = process.env.MCP_CONFORMANCE_SCENARIO ?? "";
 const context = JSON.parse(process.env.MCP_CONFORMANCE_CONTEXT ?? "{}");
 const url = new URL(address);
 const signsIn = scenario.startsWith("auth/");
-// Tokens are for the URL of the server, so a client that signs in takes the gateway for it.
+// Tokens are for the URL of the server, so the client takes the gateway for it.
 const throughGateway = (input, init = {}) => {
   const asked = new URL(input);
   if (!process.env.GATEWAY || asked.origin !== url.origin) return fetch(input, init);
   const headers = new Headers(init.headers);
-  headers.set("host", asked.host);
+  headers.set("x-server", asked.port);
   asked.port = process.env.GATEWAY;
   return fetch(asked, { ...init, headers });
 };
-if (process.env.GATEWAY) {
-  writeFileSync(process.env.SWITCH, url.port);
-  if (!signsIn) url.port = process.env.GATEWAY;
-}
 
 // A user who signs in at once wherever the client leads.
 class User {
@@ -39,8 +34,14 @@ class User {
     response_types: ["code"],
     application_type: "native",
   };
-  clientInformation = () => this.information;
-  saveClientInformation = (information) => void (this.information = information);
+  registered = new Map();
+  clientInformation() {
+    if (context.client_id) return { client_id: context.client_id, client_secret: context.client_secret };
+    return this.registered.get(this.discovered?.authorizationServerUrl);
+  }
+  saveClientInformation(information) {
+    this.registered.set(this.discovered?.authorizationServerUrl, information);
+  }
   tokens = () => this.saved;
   saveTokens = (tokens) => void (this.saved = tokens);
   saveCodeVerifier = (verifier) => void (this.verifier = verifier);
@@ -60,7 +61,12 @@ const signingIn = async (input, init = {}) => {
     if (user.saved) headers.set("authorization", `Bearer ${user.saved.access_token}`);
     const answer = await throughGateway(input, { ...init, headers });
     if (![401, 403].includes(answer.status) || tries === 3) return answer;
-    const flow = { serverUrl: url, ...extractWWWAuthenticateParams(answer), fetchFn: throughGateway };
+    const wanted = extractWWWAuthenticateParams(answer);
+    if (answer.status === 403 && user.scope) wanted.scope = `${user.scope} ${wanted.scope}`;
+    // Whoever refuses a token may have another authority now.
+    if (answer.status === 401) user.discovered = user.saved = undefined;
+    user.scope = wanted.scope;
+    const flow = { serverUrl: url, ...wanted, fetchFn: throughGateway };
     if ((await auth(user, flow)) === "REDIRECT") {
       const [authorizationCode, iss] = ["code", "iss"].map((name) => user.returned.get(name) ?? undefined);
       await auth(user, { ...flow, authorizationCode, iss });
@@ -81,13 +87,13 @@ if (sdk === "1") {
   client = new Client(information, { capabilities });
   client.setRequestHandler(ElicitRequestSchema, elicited);
   client.setRequestHandler(CreateMessageRequestSchema, sampled);
-  transport = new StreamableHTTPClientTransport(url);
+  transport = new StreamableHTTPClientTransport(url, { fetch: signsIn ? signingIn : throughGateway });
 } else {
   const { Client, StreamableHTTPClientTransport } = require("@modelcontextprotocol/client");
   client = new Client(information, { capabilities, versionNegotiation: { mode } });
   client.setRequestHandler("elicitation/create", elicited);
   client.setRequestHandler("sampling/createMessage", sampled);
-  transport = new StreamableHTTPClientTransport(url, signsIn ? { fetch: signingIn } : {});
+  transport = new StreamableHTTPClientTransport(url, { fetch: signsIn ? signingIn : throughGateway });
 }
 
 // Return arguments that a schema takes.

@@ -225,7 +225,10 @@ class Lab:
         def decided(event: DecisionEvent) -> None:
             self.decisions.append(request_document(event))
 
-        self.responses = responses.ResponseService(lambda place, caller: self.controller.view_of(place, caller))
+        self.responses = responses.ResponseService(
+            lambda place, caller: self.controller.view_of(place, caller),
+            rules_of=lambda name: self.controller.rules_of(name),
+        )
         services = (accesslog.service(decided), self.responses.handler)
         server = XdsServer(lambda: self.controller.acknowledge() if server.is_acknowledged else None, services)
         await server.start(self.socket)

@@ -10,6 +10,7 @@ from tierwall.core.protocols import Engine, EngineReply, EngineReport
 from tierwall.core.question import Question
 from tierwall.engines.envoy.config.compile import CompileState, XdsResources, canonicalized, compile
 from tierwall.engines.envoy.config.options import EnvoyOptions
+from tierwall.engines.envoy.config.settings.item_rules import ItemRules
 from tierwall.engines.envoy.control.refusal import WAITING, ProxyAnswers, RefusalSearch
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.follower import Follower, Load, ObjectSource, PreparedState, until_signalled
@@ -44,6 +45,9 @@ class EnvoyController(Follower[Compilation]):
         # The last compilation that every proxy has acknowledged. It may change while another is prepared, so it is kept
         # apart from the state.
         self._acknowledged = 0
+        # The rules about items that routes name, and those that they named before.
+        self._rules: Mapping[str, ItemRules] = {}
+        self._rules_before: Mapping[str, ItemRules] = {}
 
     def prepare(self, snapshot: Snapshot) -> PreparedState[Compilation]:
         """Compile a snapshot; objects that proxies refuse are closed."""
@@ -113,6 +117,8 @@ class EnvoyController(Follower[Compilation]):
     def put(self, compilation: Compilation) -> None:
         """Put a compilation in force and publish it."""
         self._state = compilation.state
+        served = compilation.state.served
+        self._rules_before, self._rules = self._rules, served.item_rules if served is not None else {}
         self.search.publish(compilation.state.snapshot, compilation.state.refused)
         self._publish(compilation.resources)
 
@@ -121,6 +127,10 @@ class EnvoyController(Follower[Compilation]):
         from tierwall.engines.envoy.control.caller_view import view_of
 
         return view_of(self.in_force.snapshot, place, caller) if self.in_force is not None else None
+
+    def rules_of(self, name: str) -> ItemRules | None:
+        """Return the rules about items with this name; None if no route named them lately."""
+        return self._rules.get(name) or self._rules_before.get(name)
 
 
 def _problems(compilation: Compilation) -> tuple[Diagnostic, ...]:

@@ -82,7 +82,9 @@ class ControlPlane:
             self._publish,
             self.metrics.count,
         )
-        self._responses = responses.ResponseService(self.controller.view_of, settings.filters_lists)
+        self._responses = responses.ResponseService(
+            self.controller.view_of, settings.filters_lists, self.controller.rules_of
+        )
         self.server = XdsServer(self._proxies_changed, (accesslog.service(self._log_decision), self._responses.handler))
         self.process: EnvoyProcess | None = None
         self._folder: TemporaryDirectory[str] | None = None

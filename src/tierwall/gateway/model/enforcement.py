@@ -203,7 +203,7 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     "backend.mcp.authentication.provider": _not(_NO_METADATA),
     "backend.mcp.authentication.resourceMetadata": _not(_NO_METADATA),
     "backend.mcp.authorization": _limited(
-        "it judges calls, prompts and resources, and cuts no lists; expressions as in `traffic.authorization`, with"
+        "it judges calls, prompts and resources; only `run` cuts lists; expressions as in `traffic.authorization`, with"
         " `mcp.tool`, `mcp.prompt` and `mcp.resource` (`name`, `target`), `mcp.methodName` and `mcp.sessionId`",
         restricts=True,
     ),

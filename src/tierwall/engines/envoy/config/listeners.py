@@ -41,6 +41,7 @@ from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
 from tierwall.engines.envoy.config.passthrough import StreamChain, StreamPlanner
 from tierwall.engines.envoy.config.route_plan import RoutePlan, RoutePlanner
 from tierwall.engines.envoy.config.settings.frontend import FrontendSettings
+from tierwall.engines.envoy.config.settings.item_rules import ItemRules
 from tierwall.engines.envoy.config.settings.shared import SharedFilters
 from tierwall.engines.envoy.config.tls import ListenerTls, listener_tls, transport_socket
 from tierwall.resources.resource import Identity, Resource
@@ -119,6 +120,13 @@ class ServedGateways(Struct, frozen=True, eq=False):
     def plans(self) -> list[RoutePlan]:
         """The plan of every filter chain."""
         return [chain.plan for _, chains in self.ports.values() for chain in chains]
+
+    @property
+    def item_rules(self) -> dict[str, ItemRules]:
+        """The rules about items that routes name."""
+        routes = (route for plan in self.plans for host in plan.hosts for route in host.routes)
+        rules = (backend.messages.items for route in routes for backend in route.backends)
+        return {each.name: each for each in rules if each is not None}
 
     def listeners(
         self, options: EnvoyOptions, policies: Mapping[str, Any], routes: Mapping[str, Any], fence: ObjectFence

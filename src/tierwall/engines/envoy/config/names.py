@@ -49,8 +49,9 @@ UNKNOWN_METHOD: Final = "x-tierwall-unknown-method"
 # Set for `subscriptions/listen`, whatever it is judged as: the categories of lists whose changes it wants to be told.
 LISTENS: Final = "x-tierwall-listens"
 USER: Final = "x-tierwall-user"  # the name of a user with a password
+ITEMS: Final = "x-tierwall-items"  # the name of the rules about items
 ACCEPTED: Final = "x-tierwall-accepted"  # what a client accepts, while the MCP filter reads another value
-FACT_HEADERS: Final = (CALLER, METHOD, NAME, URI, PATH, ID, UNKNOWN_METHOD, LISTENS, USER, ACCEPTED)
+FACT_HEADERS: Final = (CALLER, METHOD, NAME, URI, PATH, ID, UNKNOWN_METHOD, LISTENS, USER, ITEMS, ACCEPTED)
 # What the method header says of messages that rules judge by more than their method. No client can send a method with
 # a blank in it. A completion names a prompt or a template; one that names anything else, and a subscription to
 # anything but lists, resources and tasks, needs a rule for everything.

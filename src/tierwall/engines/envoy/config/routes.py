@@ -65,8 +65,11 @@ class Destination(Struct, frozen=True, eq=False):
 
     def settings(self, plain: bool, restored: tuple[tuple[str, str], ...] = ()) -> dict[str, Any]:
         """Return the settings of filters for its requests; `restored` are headers to set, too."""
+        headers = (*restored, *self.messages.headers)
+        facts = {FACTS: mcp.facts(headers, plain)} if self.messages.headers else {}
         return {
-            **self.protection.settings(plain, restored),
+            **facts,
+            **self.protection.settings(plain, headers),
             **(self.messages.of_plain if plain else self.messages.of_messages),
         }
 

@@ -13,7 +13,7 @@ could outlive its permission.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
 import grpc
@@ -22,6 +22,7 @@ from envoy.extensions.filters.http.composite.v3 import composite_pb2
 from envoy.extensions.filters.http.ext_proc.v3 import ext_proc_pb2, processing_mode_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2
 from envoy.service.ext_proc.v3 import external_processor_pb2 as processor_pb2
+from google.protobuf import struct_pb2
 from msgspec import structs
 from xds.type.matcher.v3 import matcher_pb2
 
@@ -39,8 +40,11 @@ from tierwall.engines.envoy.config.matchers import (
     packed,
 )
 from tierwall.engines.envoy.config.names import (
+    CLAIMS,
     HEADER_PREFIX,
     ID,
+    ITEMS,
+    JWT_METADATA,
     LISTENS,
     METHOD,
     PATH,
@@ -51,7 +55,8 @@ from tierwall.engines.envoy.config.names import (
     place_of,
 )
 from tierwall.engines.envoy.control.caller_view import CallerView, ViewOf
-from tierwall.engines.envoy.control.lists import LISTS, ListFilter, list_changes
+from tierwall.engines.envoy.control.item_view import ItemView, RulesOf, request_variables
+from tierwall.engines.envoy.control.lists import LISTS, ListFilter, Shown, list_changes
 from tierwall.tool.protocol import SUBSCRIBE
 from tierwall.tool.request import ToolRequest, tool_request
 
@@ -60,6 +65,7 @@ FILTER = "tierwall.responses"
 EXT_PROC = "envoy.filters.http.ext_proc"  # the namespace of the attributes
 _CALLER, _CLUSTER = "connection.uri_san_peer_certificate", "xds.cluster_name"
 _CHAIN, _HOST = "xds.filter_chain_name", "xds.virtual_host_name"
+_ADDRESS = "source.address"
 _Mode = processing_mode_pb2.ProcessingMode
 # What a cache, or a client with an older list, would go by.
 OF_CACHES = ("etag", "last-modified", "age", "expires", "content-md5", "digest", "content-digest", "repr-digest")
@@ -99,13 +105,13 @@ def _asking(body_mode: Any) -> Any:
             # Envoy wants it for both directions at once.
             response_trailer_mode=_Mode.SEND if is_duplex else _Mode.SKIP,
         ),
-        request_attributes=[_CALLER, _CHAIN, _HOST, _CLUSTER],
+        request_attributes=[_CALLER, _CHAIN, _HOST, _CLUSTER, _ADDRESS],
         allow_mode_override=not is_duplex,
         stat_prefix="responses",
     )
     asking.grpc_service.envoy_grpc.cluster_name = CONTROL_PLANE
     asking.message_timeout.seconds = 10
-    asking.metadata_options.forwarding_namespaces.untyped.append(SUBSCRIPTION)
+    asking.metadata_options.forwarding_namespaces.untyped.extend((SUBSCRIPTION, JWT_METADATA))
     run = composite_pb2.ExecuteFilterAction(typed_config={"name": FILTER, "typed_config": packed(asking)})
     return matcher_pb2.Matcher.OnMatch(action=extension_config("filter", run))
 
@@ -113,8 +119,9 @@ def _asking(body_mode: Any) -> Any:
 class ResponseService:
     """The gRPC service that Envoys ask, and the streams that are open at them."""
 
-    def __init__(self, view_of: ViewOf, cuts_lists: bool = True) -> None:
+    def __init__(self, view_of: ViewOf, cuts_lists: bool = True, rules_of: RulesOf = lambda name: None) -> None:
         self._view_of = view_of
+        self._rules_of = rules_of
         self._cuts_lists = cuts_lists
         self._change: asyncio.Future[None] | None = None
 
@@ -144,7 +151,7 @@ class ResponseService:
         first = await anext(messages, None)
         if first is None or first.WhichOneof("request") != "request_headers":
             return
-        exchange = WatchedRequest(first, self._view_of, self._cuts_lists)
+        exchange = WatchedRequest(first, self._view_of, self._cuts_lists, self._rules_of)
         change = self._next_change()
         if not exchange.is_permitted():
             yield _end()
@@ -190,7 +197,7 @@ def _end() -> Any:
 class WatchedRequest:
     """A request that Envoy asks about, and its response. The caller and the place come from Envoy, not from clients."""
 
-    def __init__(self, first: Any, view_of: ViewOf, cuts_lists: bool) -> None:
+    def __init__(self, first: Any, view_of: ViewOf, cuts_lists: bool, rules_of: RulesOf) -> None:
         headers = _headers(first.request_headers.headers)
         attributes = first.attributes[EXT_PROC].fields if EXT_PROC in first.attributes else {}
         strings = {key: value.string_value for key, value in attributes.items()}
@@ -204,10 +211,17 @@ class WatchedRequest:
         further = metadata[SUBSCRIPTION]["uris"] if SUBSCRIPTION in metadata else ()
         self._further_uris = [str(uri) for uri in further]
         method = headers.get(METHOD, "")
+        self._has_items = bool(headers.get(ITEMS))
+        rules = rules_of(headers[ITEMS]) if self._has_items else None
+        claims = metadata[JWT_METADATA][CLAIMS] if _has_claims(metadata) else None
+        variables = request_variables(headers, _plain(claims), strings.get(_ADDRESS, ""))
+        self._items = ItemView(rules, variables) if rules is not None else None
         self._list = method if method in LISTS and LISTENS not in headers else None
         view = self._view()
         # A list may come in answer to a GET of the endpoint: it resumes the stream of an earlier request.
-        at_endpoint = view is not None and headers.get(":path", "").partition("?")[0] == view.way.backend.path
+        path = headers.get(":path", "").partition("?")[0]
+        # Rules about items let streams pass only there.
+        at_endpoint = view is not None and (self._has_items or path == view.way.backend.path)
         self._cuts = cuts_lists and (self._list is not None or at_endpoint)
         self._filter: ListFilter | None = None
         # What the caller could use when the stream opened or last said so, and whether it has said what came since.
@@ -218,6 +232,20 @@ class WatchedRequest:
 
     def _view(self) -> CallerView | None:
         return self._view_of(self._place, self._caller)
+
+    def _shown(self) -> Shown | None:
+        """Return what policies and rules show; None if nothing is known of the place or of its rules."""
+        view, items = self._view(), self._items
+        if view is None or (self._has_items and items is None):
+            return None
+        if items is None:
+            return view.shown
+
+        def shown(use: str) -> Callable[[str], bool]:
+            by_policies, by_rules = view.shown(use), items.shown(use)
+            return lambda name: by_policies(name) and by_rules(name)
+
+        return shown
 
     def is_permitted(self) -> bool:
         """Whether a stream may be open by what is in force now; a policy that asks an authorizer anew ends it."""
@@ -310,14 +338,24 @@ class WatchedRequest:
         content_type = headers.get("content-type", "")
         if _is_compressed(headers):
             content_type = "compressed"
-        view = self._view()
-        read = ListFilter(content_type, self._list, view.shown if view is not None else None)
+        read = ListFilter(content_type, self._list, self._shown())
         if not self._cuts or (self._list is None and not read.is_stream):
             return
         self._filter = read
         mutation.remove_headers.extend(("content-length", *OF_CACHES))
         if self._list is not None:
             mutation.set_headers.add(header={"key": "cache-control", "raw_value": b"private, no-cache"})
+
+
+def _has_claims(metadata: Any) -> bool:
+    return JWT_METADATA in metadata and CLAIMS in metadata[JWT_METADATA]
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of metadata as plain Python; its numbers are doubles."""
+    if isinstance(value, struct_pb2.Struct):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, struct_pb2.ListValue) else value
 
 
 def _streamed(body: bytes, ends: bool = False) -> Any:

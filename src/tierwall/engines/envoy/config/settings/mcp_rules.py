@@ -25,11 +25,12 @@ from tierwall.engines.envoy.config.matchers import (
     matcher,
     packed,
 )
-from tierwall.engines.envoy.config.names import METHOD, OF_PROMPT, OF_RESOURCE, PATH
+from tierwall.engines.envoy.config.names import ITEMS, METHOD, OF_PROMPT, OF_RESOURCE, PATH
 from tierwall.engines.envoy.config.rbac import action
 from tierwall.engines.envoy.config.settings.authorization import rules_decision
 from tierwall.engines.envoy.config.settings.conditions import item_condition
 from tierwall.engines.envoy.config.settings.expressions import ItemKind
+from tierwall.engines.envoy.config.settings.item_rules import ItemRules
 from tierwall.engines.envoy.config.settings.predicates import condition_predicate
 from tierwall.resources.resource import Resource
 from tierwall.tool.methods import BASE_METHODS
@@ -56,6 +57,13 @@ class MessageFilters(NamedTuple):
     of_messages: Mapping[str, Any] = {}
     of_plain: Mapping[str, Any] = {}
     judging: frozenset[str] = frozenset()
+    # The rules about items, for those who cut lists.
+    items: ItemRules | None = None
+
+    @property
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """The headers that tell those who cut lists which rules there are."""
+        return ((ITEMS, self.items.name),) if self.items is not None else ()
 
     @property
     def reads_messages(self) -> bool:
@@ -64,7 +72,7 @@ class MessageFilters(NamedTuple):
 
     def __or__(self, other: MessageFilters) -> MessageFilters:
         of_messages, of_plain = {**self.of_messages, **other.of_messages}, {**self.of_plain, **other.of_plain}
-        return MessageFilters(of_messages, of_plain, self.judging | other.judging)
+        return MessageFilters(of_messages, of_plain, self.judging | other.judging, other.items or self.items)
 
 
 def mcp_rules(
@@ -95,7 +103,8 @@ def mcp_rules(
         session = all_of([session, header_predicate(PATH, exact=backend_of(backend).path)])
     plain = first_of([(session, allowed)], denied)
     assert plain is not None
-    return MessageFilters({MCP_RULES: of_messages}, {MCP_RULES: _settings(plain)})
+    of_plain = {MCP_RULES: _settings(plain)}
+    return MessageFilters({MCP_RULES: of_messages}, of_plain, items=ItemRules.of(values, target))
 
 
 def _settings(decision: OnMatch) -> Any:

@@ -1,0 +1,119 @@
+"""The items that the rules of `backend.mcp.authorization` let a caller use (docs/gateway.md#backends).
+
+The rules are evaluated for each entry of a list, as agentgateway does it: with the request for the list, and with
+`mcp.tool`, `mcp.prompt` or `mcp.resource` for the entry. An expression that fails is false.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from tierwall.cel import Environment, Failure, ParseError, Program
+from tierwall.cel.syntax import ast
+from tierwall.engines.envoy.config.names import HEADER_PREFIX, METHOD, USER
+from tierwall.engines.envoy.config.settings.item_rules import ItemRules
+from tierwall.tool.protocol import CALL, GET_PROMPT, READ
+from tierwall.tool.request import SESSION_HEADER
+
+# Returns the rules with a name, or None.
+RulesOf = Callable[[str], ItemRules | None]
+_ITEMS = {CALL: "tool", GET_PROMPT: "prompt", READ: "resource"}
+_ENVIRONMENT = Environment(extensions=True)
+# The most evaluations for one list, and the longest name: what comes after that is not shown.
+MOST_EVALUATIONS, LONGEST_NAME = 100_000, 10_000
+
+
+@lru_cache(maxsize=4096)
+def _program(text: str) -> Program | None:
+    try:
+        return Program(_ENVIRONMENT.parse(text), _ENVIRONMENT)
+    except ParseError:
+        return None
+
+
+@lru_cache(maxsize=4096)
+def _reads_item(text: str) -> bool:
+    program = _program(text)
+    return program is not None and _names_mcp(program.tree)
+
+
+def _names_mcp(tree: ast.Expr) -> bool:
+    return (isinstance(tree, ast.Ident) and tree.name.removeprefix(".") == "mcp") or any(
+        map(_names_mcp, ast.children(tree))
+    )
+
+
+def request_variables(headers: Mapping[str, str], claims: object, address: str) -> dict[str, Any]:
+    """Return the variables of a request; `address` is its source with a port, `claims` those of a checked token."""
+    path = headers.get(":path", "/")
+    out: dict[str, Any] = {
+        "request": {
+            "method": headers.get(":method", ""),
+            "path": path.partition("?")[0],
+            "pathAndQuery": path,
+            "host": headers.get(":authority", ""),
+            "scheme": headers.get(":scheme", ""),
+            "headers": {name: value for name, value in headers.items() if not name.startswith((":", HEADER_PREFIX))},
+        },
+        "mcp": {"methodName": headers.get(METHOD, "")},
+    }
+    if SESSION_HEADER in headers:
+        out["mcp"]["sessionId"] = headers[SESSION_HEADER]
+    if claims:
+        out["jwt"] = claims
+    if headers.get(USER):
+        out["basicAuth"] = {"username": headers[USER]}
+    if address:
+        out["source"] = {"address": address.rpartition(":")[0].strip("[]")}
+    return out
+
+
+class ItemView:
+    """The items that a caller may use by some rules, for one request."""
+
+    def __init__(self, rules: ItemRules, variables: Mapping[str, Any]) -> None:
+        self._rules = rules
+        self._variables = variables
+        self._left = MOST_EVALUATIONS
+        # The values of expressions that are the same for all items.
+        self._constant: dict[str, bool] = {}
+
+    def shown(self, use: str) -> Callable[[str], bool]:
+        """Return whether a request with this method may use an item, by the item's name."""
+        known: dict[str, bool] = {}
+
+        def is_shown(name: str) -> bool:
+            if name not in known:
+                known[name] = self._may_use(_ITEMS[use], name)
+            return known[name]
+
+        return is_shown
+
+    def _may_use(self, kind: str, name: str) -> bool:
+        self._left -= len(self._rules.expressions)
+        if self._left < 0 or len(name) > LONGEST_NAME:
+            return False
+        item = {"name": name, "target": self._rules.target}
+        variables = {**self._variables, "mcp": {**self._variables["mcp"], kind: item}}
+        by_action: dict[str, list[bool]] = {"Deny": [], "Require": [], "Allow": []}
+        for action, text in self._rules.expressions:
+            by_action.setdefault(action, []).append(self._holds(text, variables))
+        is_allowed = any(by_action["Allow"]) or "Allow" not in self._rules.actions
+        return not any(by_action["Deny"]) and all(by_action["Require"]) and is_allowed
+
+    def _holds(self, text: str, variables: Mapping[str, Any]) -> bool:
+        if _reads_item(text):
+            return _is_true(text, variables)
+        if text not in self._constant:
+            self._constant[text] = _is_true(text, variables)
+        return self._constant[text]
+
+
+def _is_true(text: str, variables: Mapping[str, Any]) -> bool:
+    program = _program(text)
+    try:
+        return program is not None and program.evaluate(variables) is True
+    except Failure:
+        return False

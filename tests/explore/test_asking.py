@@ -14,6 +14,7 @@ from tierwall.explore.ask import ask, parse_query, question_of
 from tierwall.explore.asking import EXAMPLES, meanings
 from tierwall.explore.named import completions
 from tierwall.explore.page import ExploredWorld
+from tierwall.explore.permissions import permissions
 
 NETWORK = {"plane": "network", "from": "shop/web", "to": "shop/db", "port": "5432"}
 POD = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: %s}\nspec: {containers: [{name: c, image: i}]}\n"
@@ -48,6 +49,12 @@ def terms(href: str) -> dict[str, str]:
         "why can web not reach db on port 5432?",
         "why can't web reach db on 5432",
         "is web allowed to reach db on 5432?",
+        "shop/web ⟶ shop/db:5432",
+        "web➝db:5432",
+        "web ➡️ db:5432",
+        "db:5432 ⟵ web",
+        "connection from shop/web to shop/db on 5432",
+        "'shop/web' -> “shop/db”:5432!",
         "does web talk to the pod db on 5432",
     ],
 )
@@ -97,6 +104,52 @@ def test_connections_are_understood_in_many_forms(examples: ExploredWorld, text:
 def test_every_plane_is_asked_in_its_own_words(examples: ExploredWorld, text: str, expected: Mapping[str, str]) -> None:
     (choice,) = meanings(examples.world, text).choices
     assert terms(choice.href) == expected
+
+
+def test_whoever_is_meant_by_who_is_a_choice(examples: ExploredWorld) -> None:
+    for text, first, key in (
+        ("who can create pods in dev?", "/permissions", "user"),
+        ("who may call refund", "/tools", "caller"),
+    ):
+        everybody, *others = meanings(examples.world, text).choices
+        assert everybody.href == first
+        assert others
+        assert "who" not in [terms(choice.href)[key] for choice in others]
+    (choice,) = meanings(examples.world, "is alice allowed to create pods in dev?").choices
+    assert terms(choice.href)["user"] == "alice"
+
+
+def test_users_and_groups_of_expressions_are_known_by_one_word(tmp_path: Path) -> None:
+    policy = """
+apiVersion: tierwall.io/v1alpha1
+kind: ClusterAuthorizationPolicy
+metadata: {name: own}
+spec:
+  effect: Allow
+  expression: >-
+    request.userInfo.username in ["carol", "system:serviceaccount:ci:bot"] ||
+    "builders" in request.userInfo.groups
+"""
+    (tmp_path / "policy.yaml").write_text(policy)
+    explored = explored_of(tmp_path)
+    addresses = {
+        word: [choice.href for choice in meanings(explored.world, word).choices]
+        for word in ("carol", "bot", "ci/bot", "system:serviceaccount:ci:bot", "builders", "what can bot do in ci")
+    }
+    bot = "/permissions?user=system%3Aserviceaccount%3Aci%3Abot"
+    assert addresses == {
+        "carol": ["/permissions?user=carol"],
+        "bot": [bot],
+        "ci/bot": [bot],
+        "system:serviceaccount:ci:bot": [bot],
+        "builders": ["/permissions?group=builders"],
+        "what can bot do in ci": [f"{bot}&namespace=ci"],
+    }
+    assert completions(explored.world.snapshot, "bo") == ["system:serviceaccount:ci:bot"]
+    assert completions(explored.world.snapshot, "what can bui") == ["what can builders"]
+    page = permissions(explored, {})
+    assert page.document["users"] == ["carol", "system:serviceaccount:ci:bot"]
+    assert "members of builders" in page.body
 
 
 def test_the_gateway_narrows_the_ways_to_a_tool(examples: ExploredWorld) -> None:

@@ -11,7 +11,6 @@ nothing is guessed. A single word is looked up among all names.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator
 from difflib import get_close_matches
 from itertools import islice
@@ -22,11 +21,13 @@ from msgspec import Struct
 from tierwall.api.resource_names import VERBS
 from tierwall.attach.place import GATEWAY
 from tierwall.core.diagnostics import Diagnostic, near_miss
+from tierwall.explore import asked_forms as forms
 from tierwall.explore import named
 from tierwall.explore.asked_ends import AskedEnd, AskedPort, ends, near_end, pod_namespaces, ports_of, split_port
 from tierwall.explore.page import address, policy_address
 from tierwall.gateway.model.places import RequestPlace, reachable_places
 from tierwall.render.quotation import shortened
+from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.grants import offered_tools
@@ -37,28 +38,6 @@ from tierwall.world import World
 # The most meanings that are offered, characters of a question, and names that a misspelled one is compared with.
 MAX_CHOICES, MAX_TEXT, MAX_COMPARED = 30, 1000, 2000
 EXAMPLES = "`shop/web -> shop/db:5432`, `alice create pods in dev`, `shopper refund`, or `settings HTTPRoute/shop/api`"
-_MAY = r"(?:can|may|could|should|does|do|is|are|will|would)"
-_NOT = r"(?:(?:not|n['’]t)\s+)?"
-_REACH = r"(?:reach(?:es)?|connects?\s+to|talks?\s+to|access(?:es)?|calls?\s+to)"
-_ARROW = re.compile(
-    rf"\s*(?:[-–—=]+>|[→⇒➜]|(?<!<)>)\s*|\s+(?:{_MAY}\s+)?{_NOT}(?:cannot\s+|can['’]t\s+)?"
-    rf"(?:(?:allowed|able|permitted)\s+to\s+)?(?:{_REACH}|to)\s+",
-    re.IGNORECASE,
-)
-_BACK = re.compile(r"\s*(?:<[-–—=]+|[←⇐])\s*")
-_LEAD = re.compile(rf"(?:why\s+)?(?:what\s+if|cannot|can['’]t|{_MAY}(?:n['’]t|\s+not)?)\s+(?=\S+\s)", re.IGNORECASE)
-_WHO_REACHES = re.compile(rf"who(?:\s+{_MAY})?\s+{_REACH}\s+(?P<end>\S.*)", re.IGNORECASE)
-_REACHES_WHOM = re.compile(
-    rf"(?:what|who|whom|where)\s+{_MAY}\s+(?P<end>\S+)\s+(?:reach|connect\s+to|talk\s+to|access)", re.IGNORECASE
-)
-_WHAT_MAY = re.compile(
-    rf"what\s+{_MAY}\s+(?P<who>\S+)\s+(?P<what>do|call|use)(?:\s+(?:in|-n)\s+(?:namespace\s+)?(?P<where>\S+))?",
-    re.IGNORECASE,
-)
-_SETTINGS = re.compile(r"settings?(?:\s+(?:of|at|for|in force at))?\s+(?P<place>\S.*)", re.IGNORECASE)
-_AT = re.compile(r"\s+(?:at|through|via)\s+(\S+)")
-_ON = re.compile(r"\s+(?:on|of|from)\s+(\S+)")
-_IN = re.compile(r"\s+(?:in|-n)\s+(?:namespace\s+)?(\S+)")
 _PAGES = ("network", "tools", "settings", "permissions", "findings", "change")
 
 
@@ -78,25 +57,41 @@ class Meanings(Struct, frozen=True):
 
 
 def meanings(world: World, text: str) -> Meanings:
-    """Return what a text may mean in a world."""
+    """Return what a text may mean in a world; names may stand in quotes."""
     if len(text) > MAX_TEXT:
         return _unclear(f"the question has more than {MAX_TEXT:,} characters", "ask a shorter one")
-    text = " ".join(text.split()).rstrip("?").strip().replace(" / ", "/")
+    # A name that nobody validated may hold quotes itself.
+    if not _has_quotes(world.snapshot):
+        text = forms.QUOTED.sub(r"\g<name>", text)
+    return _meanings(world, text)
+
+
+@per_snapshot
+def _has_quotes(snapshot: Snapshot) -> bool:
+    return any(quote in name for name in _names(snapshot) for quote in "\"'`“”‘’„«»")
+
+
+def _meanings(world: World, text: str) -> Meanings:
+    text = " ".join(text.split()).rstrip("?.!").strip().replace(" / ", "/")
     if not text:
         return _unclear("the question is empty", f"type one such as {EXAMPLES}")
-    if match := _SETTINGS.fullmatch(text):
+    if match := forms.SETTINGS.fullmatch(text):
         return _bounded(_settings(world.snapshot, match["place"], world.namespace), "no place has this name")
     if about := list(_about(world.snapshot, text)):
         return _bounded(iter(about))
-    if match := _WHO_REACHES.fullmatch(text) or _REACHES_WHOM.fullmatch(text):
+    if match := forms.WHO_REACHES.fullmatch(text) or forms.REACHES_WHOM.fullmatch(text):
         return _unknown(world.snapshot, split_port(match["end"])[0])
-    plain = _LEAD.sub("", text, count=1)
+    plain = forms.LEAD.sub("", text, count=1)
+    if forms.ARROW.search(plain):
+        plain = forms.FROM.sub("", plain, count=1)
+    if (match := forms.ALLOWED.match(plain)) and _verb(match["verb"]):
+        plain = f"{match['who']} {plain[match.start('verb') :]}"
     words = plain.split()
     # Before arrows: a verb in second place says who asks what, even in `alice bind clusterroles to …`.
     if len(words) > 2 and _verb(words[1]):
         return _bounded(_api(world.snapshot, words, plain))
-    sides = _ARROW.split(plain)
-    if len(sides) == 1 and len(back := _BACK.split(plain)) == 2:
+    sides = forms.ARROW.split(plain)
+    if len(sides) == 1 and len(back := forms.BACK.split(plain)) == 2:
         sides = back[::-1]
     if len(sides) == 2 and all(sides):
         return _network(world.snapshot, *sides)
@@ -109,7 +104,7 @@ def meanings(world: World, text: str) -> Meanings:
         return _unclear(f"what may {words[0]} {words[1]}?", "add a resource, such as `pods in dev`")
     choices = [*_two_ends(world.snapshot, words), *_tool(world.snapshot, plain)]
     hint = near_miss(words[1].lower(), VERBS) if len(words) > 2 else ""
-    if not choices and (match := _AT.search(plain)):
+    if not choices and (match := forms.AT.search(plain)):
         gateways = {f"{gateway.namespace}/{gateway.name}" for gateway in world.snapshot.of_kind(*GATEWAY)}
         hint = near_miss(match[1], gateways) or hint
     return _bounded(iter(choices), f"`{shortened(text, 200)}` is not a question that can be read", hint)
@@ -140,21 +135,23 @@ def asking(plane: str, **terms: Any) -> str:
 
 def _about(snapshot: Snapshot, text: str) -> Iterator[Choice]:
     """Yield what a question about all ends, tools or permissions means."""
-    if match := _WHO_REACHES.fullmatch(text):
+    if match := forms.WHO_REACHES.fullmatch(text):
         end, port = split_port(match["end"])
         for each in ends(snapshot, end):
             terms = {"to": each.name, "port": _listed(port)}
             yield Choice(f"Who reaches {each.name}{_on(port)}", address("/network", **terms))
-    elif match := _REACHES_WHOM.fullmatch(text):
+    elif match := forms.REACHES_WHOM.fullmatch(text):
         for each in ends(snapshot, match["end"]):
             yield Choice(f"Whom {each.name} reaches", address("/network", from_=each.name))
-    elif match := _WHAT_MAY.fullmatch(text):
+    elif match := forms.WHAT_MAY.fullmatch(text):
         who = match["who"]
         for caller in _callers(snapshot, who):
             yield Choice(f"The tools that {caller} may call", address("/tools", caller=caller))
         if match["what"].lower() == "do":
-            where = f" in {match['where']}" if match["where"] else ""
-            yield Choice(f"What {who} may do{where}", address("/permissions", user=who, namespace=match["where"]))
+            where = match["where"] or ""
+            known = list(_permissions(snapshot, who, where))
+            words = f"What {who} may do{_inside(where)}"
+            yield from known or [Choice(words, address("/permissions", user=who, namespace=where))]
 
 
 def _network(snapshot: Snapshot, source: str, destination: str) -> Meanings:
@@ -223,6 +220,20 @@ def _is_known(snapshot: Snapshot, end: AskedEnd) -> bool:
 # API
 
 
+def _permissions(snapshot: Snapshot, name: str, namespace: str) -> Iterator[Choice]:
+    """Yield the permissions of the users and of the group that have a name."""
+    for user in named.called(named.users(snapshot), name):
+        words = f"What {user} may do{_inside(namespace)}"
+        yield Choice(words, address("/permissions", user=user, namespace=namespace))
+    if name in named.groups(snapshot):
+        words = f"What members of {name} may do{_inside(namespace)}"
+        yield Choice(words, address("/permissions", group=name, namespace=namespace))
+
+
+def _inside(namespace: str) -> str:
+    return f" in {namespace}" if namespace else ""
+
+
 def _verb(word: str) -> str:
     """Return the verb that a word is, also in `alice creates pods`; empty for any other word."""
     word = word.lower()
@@ -230,10 +241,19 @@ def _verb(word: str) -> str:
 
 
 def _api(snapshot: Snapshot, words: list[str], text: str) -> Iterator[Choice]:
-    user, verb = words[0], _verb(words[1])
-    rest = text.split(None, 2)[2]
+    verb, rest = _verb(words[1]), text.split(None, 2)[2]
+    users = [words[0]]
+    if words[0].lower() in forms.ANYBODY and words[0] not in named.users(snapshot):
+        users = list(named.users(snapshot)[: MAX_CHOICES - 1])
+        # Nobody knows all users, so even one is a choice and no answer.
+        yield Choice("What each user may do", address("/permissions"))
+    for user in users:
+        yield from _requests(snapshot, user, verb, rest)
+
+
+def _requests(snapshot: Snapshot, user: str, verb: str, rest: str) -> Iterator[Choice]:
     namespace = ""
-    if match := _IN.search(f" {rest}"):
+    if match := forms.IN.search(f" {rest}"):
         namespace = match[1]
         rest = f" {rest}".replace(match[0], "", 1).strip()
     resource, _, name = rest.removeprefix("the ").removeprefix("a ").partition(" ")
@@ -244,7 +264,7 @@ def _api(snapshot: Snapshot, words: list[str], text: str) -> Iterator[Choice]:
     # A name may be that of a namespace without its `in`.
     meant = [(name, namespace), *([("", name)] if name and not namespace and _is_namespace(snapshot, name) else ())]
     for called, inside in meant:
-        where = f" in {inside}" if inside else ""
+        where = _inside(inside)
         terms = {"user": user, "verb": verb, "resource": resource, "name": called, "namespace": inside}
         yield Choice(f"May {user} {verb} {f'{resource} {called}'.strip()}{where}?", asking("api", **terms), "api")
 
@@ -262,15 +282,18 @@ def _callers(snapshot: Snapshot, name: str) -> list[str]:
 
 def _tool(snapshot: Snapshot, text: str) -> Iterator[Choice]:
     gateway = backend = ""
-    if match := _AT.search(text):
+    if match := forms.AT.search(text):
         gateway, text = match[1], text.replace(match[0], "", 1)
-    if match := _ON.search(text):
+    if match := forms.ON.search(text):
         backend, text = match[1], text.replace(match[0], "", 1)
     words = [word for word in text.split() if word.lower() not in ("may", "can", "call", "use", "calls", "uses", "the")]
     if len(words) != 2:
         return
     caller, tool = words
     known_tools, callers = named.tools(snapshot), _callers(snapshot, caller)
+    if not callers and caller.lower() in forms.ANYBODY:
+        callers = list(named.callers(snapshot)[: MAX_CHOICES - 1])
+        yield Choice("Which tools each caller may call", address("/tools"))
     if not callers and tool not in known_tools:
         return
     # What is spelled nearly like a name may mean it: then both are offered.
@@ -353,8 +376,7 @@ def _things(snapshot: Snapshot, word: str) -> Iterator[Choice]:
             yield Choice(f"Who reaches {end}, and whom it reaches", address("/network", focus=end))
     for caller in _callers(snapshot, word):
         yield Choice(f"The tools that {caller} may call", address("/tools", caller=caller))
-    if word in named.users(snapshot):
-        yield Choice(f"What {word} may do", address("/permissions", user=word))
+    yield from _permissions(snapshot, word, "")
     for resource in snapshot:
         if resource.kind != "Pod" and _is_named(resource, word):
             yield Choice(str(resource.reference), policy_address(resource.reference, resource.group))
@@ -362,6 +384,12 @@ def _things(snapshot: Snapshot, word: str) -> Iterator[Choice]:
 
 def _names(snapshot: Snapshot) -> Iterator[str]:
     """Yield the names that a single word may be, for hints."""
-    yield from (*named.ends(snapshot), *pod_namespaces(snapshot), *named.users(snapshot), *_PAGES)
+    yield from (
+        *named.ends(snapshot),
+        *pod_namespaces(snapshot),
+        *named.users(snapshot),
+        *named.groups(snapshot),
+        *_PAGES,
+    )
     yield from (caller.rpartition("/")[2] for caller in named.callers(snapshot))
     yield from (resource.name for resource in snapshot if resource.kind != "Pod")

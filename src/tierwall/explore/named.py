@@ -5,6 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 
+from tierwall.analyze.api_mentions import MentionedValues, mentioned_values
+from tierwall.api.authorizers.cel_policies import policies_of
+from tierwall.api.authorizers.demands import GROUPS
 from tierwall.api.resource_names import VERBS, api_resources
 from tierwall.attach.place import GATEWAY, HTTP_ROUTE, SERVICE
 from tierwall.network.model.model import network_model
@@ -15,6 +18,7 @@ from tierwall.tool.grants import offered_tools
 from tierwall.tool.model import BACKENDS, model
 from tierwall.tool.rules import TRUST_DOMAIN
 
+ACCOUNT = "system:serviceaccount:"
 RBAC = "rbac.authorization.k8s.io"
 BINDINGS = ((RBAC, "RoleBinding"), (RBAC, "ClusterRoleBinding"))
 MAX_COMPLETIONS = 12
@@ -72,19 +76,42 @@ def tools(snapshot: Snapshot) -> tuple[str, ...]:
 
 @per_snapshot
 def users(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return the users that role bindings name."""
-    names = set()
+    """Return the users that role bindings name, and those that expressions of policies compare with."""
+    names = {
+        name if kind == "User" else f"{ACCOUNT}{namespace}:{name}"
+        for kind, namespace, name in _subjects(snapshot)
+        if kind in ("User", "ServiceAccount")
+    }
+    return tuple(sorted({*names, *_mentioned(snapshot).of("user")}))
+
+
+@per_snapshot
+def groups(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the groups that role bindings name, and those that expressions of policies look for."""
+    names = {name for kind, _, name in _subjects(snapshot) if kind == "Group"}
+    return tuple(sorted({*names, *_mentioned(snapshot).of(GROUPS)}))
+
+
+@per_snapshot
+def _mentioned(snapshot: Snapshot) -> MentionedValues:
+    return mentioned_values(policies_of(snapshot))
+
+
+def _subjects(snapshot: Snapshot) -> Iterator[tuple[object, str, str]]:
+    """Yield the kind, namespace and name of everybody whom role bindings name."""
     for key in BINDINGS:
         for binding in snapshot.of_kind(*key):
             for subject in list_of_maps(binding.value.get("subjects")):
-                name = subject.get("name")
-                if not isinstance(name, str):
-                    continue
-                if subject.get("kind") == "User":
-                    names.add(name)
-                elif subject.get("kind") == "ServiceAccount":
-                    names.add(f"system:serviceaccount:{subject.get('namespace') or binding.namespace}:{name}")
-    return tuple(sorted(names))
+                if isinstance(name := subject.get("name"), str):
+                    yield subject.get("kind"), subject.get("namespace") or binding.namespace, name
+
+
+def called(names: Iterable[str], word: str) -> Iterator[str]:
+    """Yield the users with a name; a ServiceAccount also by its own name, alone or after its namespace."""
+    for name in names:
+        account = name.removeprefix(ACCOUNT).replace(":", "/", 1) if name.startswith(ACCOUNT) else ""
+        if word == name or (account and word in (account, account.rpartition("/")[2])):
+            yield name
 
 
 @per_snapshot
@@ -100,6 +127,7 @@ def _known_words(snapshot: Snapshot) -> list[tuple[str, str]]:
         plain: Iterable[str] = (
             *tools(snapshot),
             *users(snapshot),
+            *groups(snapshot),
             *callers(snapshot),
             *VERBS,
             *(served.plural for served in api_resources(snapshot)),
@@ -108,6 +136,8 @@ def _known_words(snapshot: Snapshot) -> list[tuple[str, str]]:
         yield from ((word.lower(), word) for word in plain)
         for caller in callers(snapshot):
             yield caller.rpartition("/")[2].lower(), caller
+        for user in users(snapshot):
+            yield user.rpartition(":")[2].lower(), user
         for gateway in snapshot.of_kind(*GATEWAY):
             yield gateway.name.lower(), f"{gateway.namespace}/{gateway.name}"
             yield f"gateway/{gateway.namespace}/{gateway.name}".lower(), str(gateway.reference)

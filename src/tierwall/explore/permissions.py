@@ -35,16 +35,25 @@ def permissions(explored: ExploredWorld, query: Query) -> Page:
     user, groups, namespace = first(query, "user"), given(query, "group"), first(query, "namespace")
     world = explored.world
     if not user and not groups:
-        users = named.users(world.snapshot)
+        users, known_groups = named.users(world.snapshot), named.groups(world.snapshot)
         items = [tag("li", link(name, address("/permissions", user=name))) for name in users[:MAX_USERS]]
+        items += [
+            tag("li", link(f"members of {name}", address("/permissions", group=name)))
+            for name in known_groups[:MAX_USERS]
+        ]
         body = joined(
             opening("Who may do what?"),
             _form(user, groups, namespace),
-            tag("section", tag("h2", "Users that role bindings name"), tag("ul", items, class_="choices"))
+            tag(
+                "section",
+                tag("h2", "Users and groups that bindings and policies name"),
+                tag("ul", items, class_="choices"),
+            )
             if items
             else None,
         )
-        document = {"users": list(users[:MAX_USERS]), "notConsidered": []}
+        shown = {"users": list(users[:MAX_USERS]), "groups": list(known_groups[:MAX_USERS])}
+        document = {**shown, "notConsidered": []}
         return Page("Permissions", document, body, room="permissions")
     try:
         permitted = user_permissions(world.snapshot, user, groups, namespace)

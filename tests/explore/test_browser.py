@@ -408,6 +408,36 @@ async def test_a_page_follows_the_files_and_keeps_its_place(context: BrowserCont
 
 
 @journey
+async def test_a_tab_says_that_its_explorer_ended_or_was_started_again(context: BrowserContext, tmp_path: Path) -> None:
+    (tmp_path / "pods.yaml").write_text(POD % ("a", 1))
+    lab = ExplorerLab(tmp_path)
+    page = await opened(context, lab, "/change")
+    await expect(page.locator("#result h2")).to_have_count(1)
+    port, asked = lab.server.access.port, []
+    page.on("request", lambda request: asked.append(request.url))
+    lab.close()
+    badge, retry = page.locator("#badge"), page.get_by_role("button", name="Try again")
+    await expect(badge).to_contain_text("The explorer does not answer. If it has ended, start it again")
+    again = ExplorerLab(tmp_path, port=port)
+    try:
+        await expect(badge).to_contain_text("was started again. Open the address that it printed")
+        await expect(retry).to_be_visible()
+        assert await grave(page) == []
+        # Nobody tries for ever: only who is asked to.
+        asked.clear()
+        await page.locator("#manifests").fill("a: 1")
+        await expect(page.locator("#result")).to_contain_text("This was not compared. The explorer was started again")
+        assert [url for url in asked if "follow" in url] == []
+        async with page.expect_request("**/follow"):
+            await retry.click()
+        await expect(retry).to_be_visible()
+        await page.goto(f"{again.server.origin}/?token={again.server.access.token}")
+        await expect(badge).to_be_hidden()
+    finally:
+        again.close()
+
+
+@journey
 async def test_one_file_opens_without_a_server(context: BrowserContext, tmp_path: Path) -> None:
     page = await context.new_page()
     watch = PageWatch(page)

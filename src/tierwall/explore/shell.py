@@ -39,7 +39,14 @@ def document(page: Page, address: str, version: int, source: str, problem: str =
     body = joined(
         tag("a", "Skip to the page", href="#main", class_="skip"),
         _header(page),
-        tag("p", problem, id="badge", role="status", class_="badge", hidden=not problem),
+        tag(
+            "div",
+            tag("span", problem, role="status"),
+            tag("button", "Try again", type="button", data_retry=True, hidden=True),
+            id="badge",
+            class_="badge",
+            hidden=not problem,
+        ),
         tag("main", page.body, id="main", tabindex="-1"),
         _footer(page, address, source),
         _keys(),

@@ -1,5 +1,5 @@
 // The editor of changes: compares as one types, undoes, and carries the change in the part of the address after `#`.
-import { copy, prepare, say } from "./explorer.js";
+import { copy, prepare, say, unanswered } from "./explorer.js";
 
 const form = document.getElementById("change-form"), field = document.getElementById("manifests"), result = document.getElementById("result");
 for (const button of form.querySelectorAll("[data-action]")) button.hidden = false;
@@ -20,9 +20,12 @@ async function compare() {
   isBusy = false;
   if (isStale) return compare();
   result.setAttribute("aria-busy", "false");
-  if (html == null) return say("The explorer cannot be reached.");
-  const page = new DOMParser().parseFromString(html, "text/html").getElementById("result");
-  if (!page) return say(answer.status === 413 ? "The change is too large." : "The change cannot be compared.");
+  const page = html == null ? null : new DOMParser().parseFromString(html, "text/html").getElementById("result");
+  if (!page) {
+    const words = answer?.status === 413 ? "The change is too large: 4 MB are the most." : `This was not compared. ${unanswered(html == null ? null : answer)}`;
+    result.replaceChildren(Object.assign(document.createElement("p"), { className: "problems", textContent: words }));
+    return say(words);
+  }
   result.replaceChildren(...page.childNodes);
   prepare(result);
   say(result.querySelector("h2")?.textContent ?? "");
@@ -92,7 +95,8 @@ form.addEventListener("click", (event) => actions[event.target.closest("button[d
 form.querySelector("select").addEventListener("change", async (event) => {
   const name = event.target.value;
   if (!name) return replace("");
-  const answer = await fetch(`/change?object=${encodeURIComponent(name)}`);
+  const answer = await fetch(`/change?object=${encodeURIComponent(name)}`).catch(() => null);
+  if (!answer?.ok) return say(unanswered(answer));
   const page = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("manifests");
   if (page) replace(page.value);
 });

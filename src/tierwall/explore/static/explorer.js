@@ -53,23 +53,51 @@ field.addEventListener("input", () => {
   }, 60);
 });
 
+// Why the explorer gives no answer: its token is new after a restart, or nobody listens.
+export function unanswered(answer) {
+  if (answer?.status === 403) return "The explorer was started again. Open the address that it printed then: this one is no longer valid.";
+  return answer ? "The explorer cannot answer this now." : "The explorer does not answer. If it has ended, start it again and open the address that it prints.";
+}
+
 // Following: only the tab that is seen holds the stream open. The place on the page stays.
-const badge = document.getElementById("badge");
-let stream = null, version = Number(document.documentElement.dataset.version);
-function problem(words) { badge.textContent = words; badge.hidden = !words; }
+const badge = document.getElementById("badge"), again = badge.querySelector("[data-retry]");
+// Tries to follow again before it is left to a person; the pauses double, the first lasts a second.
+const TRIES = 5;
+let stream = null, version = Number(document.documentElement.dataset.version), tries = 0, pause;
+function problem(words, isFinal = false) {
+  const text = badge.querySelector("[role=status]");
+  if (text.textContent !== words) text.textContent = words;
+  again.hidden = !isFinal;
+  badge.hidden = !words;
+}
 function follow() {
+  clearTimeout(pause);
   if (document.hidden || stream) return;
   stream = new EventSource("/follow");
   stream.addEventListener("world", (event) => {
     const now = JSON.parse(event.data);
+    tries = 0;
     problem(now.problem);
     if (now.version !== version) refresh(now.version);
   });
-  stream.addEventListener("error", () => problem("What you see may be old: the explorer cannot be reached."));
+  stream.addEventListener("error", lost);
 }
-function rest() { stream?.close(); stream = null; }
-document.addEventListener("visibilitychange", () => (document.hidden ? rest() : follow()));
+async function lost() {
+  rest();
+  // The stream does not say why it ended; a small file does.
+  const answer = await fetch("/static/icon.svg", { cache: "no-store" }).catch(() => null);
+  if (document.hidden || stream) return;
+  tries += 1;
+  const isFinal = answer?.status === 403 || tries > TRIES;
+  if (!answer?.ok || isFinal) problem(`What you see may be old. ${unanswered(answer)}`, isFinal);
+  if (!isFinal) pause = setTimeout(follow, 500 * 2 ** tries);
+}
+function rest() { clearTimeout(pause); stream?.close(); stream = null; }
+function start() { tries = 0; rest(); follow(); }
+again.addEventListener("click", start);
+document.addEventListener("visibilitychange", () => (document.hidden ? rest() : start()));
 addEventListener("pagehide", rest);
+addEventListener("pageshow", (event) => { if (event.persisted) start(); });
 follow();
 
 // What a person did to a page: typed, sorted, scrolled, zoomed, and where the focus is. Elements are told by their order.
@@ -101,7 +129,7 @@ async function refresh(now) {
   const answer = await fetch(location.href).catch(() => null);
   const html = await answer?.text().catch(() => null);
   const page = html == null ? null : new DOMParser().parseFromString(html, "text/html"), fresh = page?.getElementById("main");
-  if (!fresh) return problem("What you see is old: the page cannot be loaded again.");
+  if (!fresh) return problem(`What you see is old. ${unanswered(answer)}`);
   version = now;
   const restore = place(), top = scrollY;
   main.replaceChildren(...fresh.childNodes);

@@ -77,7 +77,8 @@ class ExplorerApp:
         if given is not None and self._access.is_token(given):
             return self._admitted(request)
         if not self._access.has_token(request.headers.get("cookie", "")):
-            return PlainTextResponse("open the address that `tierwall ui` printed: it has the token\n", 403)
+            words = "open the address that `tierwall ui` printed: it has the token, which is new after each start"
+            return PlainTextResponse(f"{words}\n", 403)
         if path.startswith("/static/"):
             return _static(path.removeprefix("/static/"))
         if path == "/follow":

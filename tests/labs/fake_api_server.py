@@ -58,6 +58,8 @@ class FakeApiServer:
         self.compacted = 0
         self.kinds: dict[str, FakeKind] = {kind.plural: kind for kind in kinds}
         self.forbidden: set[str] = set()
+        # What somebody else writes before every write of ours.
+        self.contested: set[str] = set()
         # Whether the server sends lists as events, and whether it says that it is ready.
         self.streams_lists = True
         self.is_ready = True
@@ -252,7 +254,7 @@ class FakeApiServer:
             await self._send(writer, 403, {"reason": "Forbidden", "message": f"{plural} is forbidden", "code": 403})
         elif (known is None) is not (method == "POST"):
             await self._send(writer, 409 if known else 404, {"reason": "Wrong", "message": f"{plural} {name[1]}"})
-        elif method == "PUT" and known is not None and version != known["metadata"]["resourceVersion"]:
+        elif method == "PUT" and (plural in self.contested or version != (known or {})["metadata"]["resourceVersion"]):
             await self._send(
                 writer, 409, {"reason": "Conflict", "message": "the object has been modified", "code": 409}
             )

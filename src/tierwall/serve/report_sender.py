@@ -93,6 +93,8 @@ class ReportSender:
         self._version = ""
         # What was last said about the report and about the heartbeat.
         self._said: dict[str, str] = {}
+        # Since when each of them meets conflicts.
+        self._conflicting_since: dict[str, float] = {}
         self._lock = threading.Lock()
         # The newest report, and since when it is not written; None if it is.
         self._wanted: NodeReport | None = None
@@ -184,7 +186,7 @@ class ReportSender:
                 wait = min(2 * wait, timing.longest_wait)
                 continue
             wait = timing.first_wait
-            self._said.pop("NodeReport", None)
+            self._succeed("NodeReport")
             with self._lock:
                 if self._wanted == wanted:
                     self._unwritten_since = None
@@ -205,7 +207,7 @@ class ReportSender:
                     self._say("heartbeat", error)
                     wait = min(wait, 4 * timing.first_wait) * random.uniform(0.5, 1.5)
                 else:
-                    self._said.pop("heartbeat", None)
+                    self._succeed("heartbeat")
                     number += 1
                 if heartbeat.replaced_by and not before:
                     self._send_message(f"`{heartbeat.replaced_by}` reports for the node `{self._node}` now")
@@ -256,12 +258,19 @@ class ReportSender:
         value = {"apiVersion": "tierwall.io/v1alpha1", "kind": "NodeReport", "metadata": metadata}
         return msgspec.json.encode(value if status is None else value | {"status": status})
 
+    def _succeed(self, subject: str) -> None:
+        """Forget what was said: the same problem is news when it comes again."""
+        self._said.pop(subject, None)
+        self._conflicting_since.pop(subject, None)
+
     def _say(self, subject: str, error: Exception) -> None:
         """Say why something cannot be written, unless that was said last."""
-        if isinstance(error, ApiServerError) and error.code == 409 and subject not in self._said:
-            # Somebody wrote in between, and it is read again: only a conflict that comes back is worth a message.
-            self._said[subject] = ""
-            return
+        if isinstance(error, ApiServerError) and error.code == 409:
+            # Somebody wrote in between, and it is read again. Two agents of a node meet like this until the earlier one
+            # finds that it is replaced, so only a conflict that lasts longer is worth a message.
+            since = self._conflicting_since.setdefault(subject, time.monotonic())
+            if time.monotonic() - since < self._timing.abandoned:
+                return
         reason = failure_reason(error)
         if isinstance(error, ApiServerError) and error.code == 404 and "page not found" in error.message:
             reason = "the cluster does not know this kind (`tierwall crds` prints its definition)"

@@ -30,7 +30,8 @@ from tests.worlds.tool_objects import manifest
 from tierwall.engines.envoy.config.compile import CompileState, XdsResources, canonicalized, compile
 from tierwall.engines.envoy.config.names import FACTS, PATH
 from tierwall.engines.envoy.config.options import EnvoyOptions
-from tierwall.engines.envoy.config.settings.filters import QUOTA, discovered_config, quota_filter
+from tierwall.engines.envoy.config.settings.filters import LIMITS, discovered_config
+from tierwall.engines.envoy.config.settings.limits import LocalLimit, limit_filter
 from tierwall.engines.envoy.control.cache import (
     CLUSTER,
     EXTENSION,
@@ -621,8 +622,8 @@ def test_filters_that_routes_name_come_before_routes_that_carry_policies() -> No
     first, second = ControlPlane(), ControlPlane()
     before = first.compile_objects(text("p", "gate", ("a",), "plain"), text("q", "one", ("a",), "plain"))
     after = second.compile_objects(text("p", "gate", ("b",), "plain"), text("q", "one", ("b",), "plain"))
-    [other] = {QUOTA} & after.extension_configs.keys()
-    changed = discovered_config(other, quota_filter("another"))
+    [other] = {LIMITS} & after.extension_configs.keys()
+    changed = discovered_config(other, limit_filter({"another": LocalLimit("another", 1, 1, 1)}))
     proxy = MovingProxy(before)
     proxy.move(replace(after, extension_configs={**after.extension_configs, other: changed}), list(ORDER))
     [routes] = after.routes

@@ -135,12 +135,20 @@ def test_a_policy_that_envoy_refuses_closes_its_target() -> None:
     assert identity in state.contributors("routes", name)
 
 
-def test_a_conditional_list_closes_if_it_restricts() -> None:
-    entries = [{"condition": "request.path == '/a'", "policy": {"local": [{"requests": 9, "unit": "Hours"}]}}]
-    resources = compiled(
-        *PLAIN, policy("p", "HTTPRoute/web", section="a", traffic={"rateLimit": {"conditional": entries}})
-    )
-    assert statuses(resources) == {"web/0/0": 500, "web/1/0": 0}
+@pytest.mark.parametrize(
+    ("condition", "limit", "status"),
+    [
+        ("request.path == '/a'", {"requests": 9, "unit": "Hours"}, 0),
+        ("request.path == '/a'", {"tokens": 9, "unit": "Hours"}, 500),
+        ("source.port == 1", {"requests": 9, "unit": "Hours"}, 500),
+    ],
+)
+def test_a_conditional_list_that_restricts_closes_for_what_envoy_lacks(
+    condition: str, limit: dict[str, Any], status: int
+) -> None:
+    entries = [{"condition": condition, "policy": {"local": [limit]}}]
+    limited = policy("p", "HTTPRoute/web", section="a", traffic={"rateLimit": {"conditional": entries}})
+    assert statuses(compiled(*PLAIN, limited)) == {"web/0/0": status, "web/1/0": 0}
 
 
 @pytest.mark.parametrize(("profile", "timeout"), [("docs", 1), ("agentgateway", 1)])

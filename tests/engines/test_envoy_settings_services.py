@@ -98,9 +98,6 @@ def lab(services: EnvoyServices) -> Iterator[SettingsLab]:
     every = [{"name": name, "matches": [{"path": {"value": f"/{name}"}}], "backendRefs": to("one")} for name in names]
     routes = [route("r", every)]
     policies: list[Object] = [policy(name, "HTTPRoute/r", section=name, traffic=SETTINGS[name]) for name in names]
-    # The oldest policy with a global limit chooses the service.
-    chosen = policies[names.index("quota")]["metadata"]
-    chosen["creationTimestamp"] = "2020-01-01T00:00:00Z"
     objects = [gateway(), service("one"), service("ask"), service("down"), *routes, *policies]
     with closing(socket.socket()) as taken:
         # A port where nobody listens.
@@ -136,10 +133,11 @@ def test_a_service_counts_by_expressions(lab: SettingsLab, services: EnvoyServic
     assert services.counted["users", "user=ann", "path=/quota-user/x"] == 3
 
 
-def test_one_service_counts_for_all_policies(lab: SettingsLab) -> None:
+def test_without_a_service_that_counts_no_request_passes(lab: SettingsLab) -> None:
     assert [lab.send("/quota-other").status, lab.send("/quota-tokens").status] == [500, 500]
     closed = [str(problem.message) for problem in lab.diagnostics if problem.code == "TW663"]
-    assert any("one rate limit service for all policies" in message for message in closed)
+    assert any("descriptors.unit=Tokens" in message for message in closed)
+    assert not any("quota-other" in message for message in closed)
 
 
 def test_headers_are_expressions(lab: SettingsLab) -> None:

@@ -95,13 +95,24 @@ def test_a_value_that_envoy_lacks_is_said_everywhere(traffic: dict[str, Any], wo
 
 
 def test_a_list_that_depends_on_the_request_is_said_whichever_entry_is_selected() -> None:
-    limit = {"local": [{"requests": 9, "unit": "Hours"}]}
+    limit = {"local": [{"tokens": 9, "unit": "Hours"}]}
     entries = [{"condition": "request.path == '/a'", "policy": limit}]
     conditional = policy("p", "HTTPRoute/web", traffic={"rateLimit": {"conditional": entries}})
     for facts in ({}, {"request.path": "/a"}, {"request.path": "/b"}):
         for told in _told(conditional, **facts):
             assert len(told) == 1
-            assert "entries of a conditional list" in told[0]
+            assert "`traffic.rateLimit.local.tokens`" in told[0]
+
+
+def test_lists_of_which_one_has_override_are_said() -> None:
+    entries = [{"condition": "request.path == '/a'", "policy": {"status": 204}}]
+    setting = {"directResponse": {"conditional": entries}}
+    wide = policy("wide", "Gateway/edge", traffic=setting, inheritance="Override")
+    snapshot = Snapshot.of(load_objects([*PLAIN, wide, policy("p", "HTTPRoute/web", traffic=setting)]))
+    answer = ask(snapshot, GatewayQuestion(gateway="shop/edge", route="HTTPRoute/shop/web", rule="a"))
+    assert isinstance(answer.detail, GatewayDetail)
+    (note,) = (note for note in answer.detail.notes if "does not enforce" in note)
+    assert "if one of them has Override" in note
 
 
 def test_a_list_with_nothing_but_a_last_entry_is_said_like_its_value() -> None:

@@ -25,9 +25,13 @@ class EnvoyServices:
 
     def __init__(self) -> None:
         self.counted: Counter[tuple[str, ...]] = Counter()
+        # How many requests it was given to process.
+        self.processed = 0
         self._server = grpc.server(ThreadPoolExecutor(4))
         process = grpc.stream_stream_rpc_method_handler(
-            _process, processor_pb2.ProcessingRequest.FromString, processor_pb2.ProcessingResponse.SerializeToString
+            self._process,
+            processor_pb2.ProcessingRequest.FromString,
+            processor_pb2.ProcessingResponse.SerializeToString,
         )
         count = grpc.unary_unary_rpc_method_handler(
             self._count, rls_pb2.RateLimitRequest.FromString, rls_pb2.RateLimitResponse.SerializeToString
@@ -53,6 +57,10 @@ class EnvoyServices:
         code = rls_pb2.RateLimitResponse.OVER_LIMIT if over else rls_pb2.RateLimitResponse.OK
         return rls_pb2.RateLimitResponse(overall_code=code)
 
+    def _process(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
+        self.processed += 1
+        return _process(requests)
+
     def close(self) -> None:
         self._server.stop(0).wait(10)
 
@@ -66,7 +74,7 @@ def _allow(request: Any, context: Any) -> Any:
     return answer
 
 
-def _process(requests: Iterator[Any], context: Any) -> Iterator[Any]:
+def _process(requests: Iterator[Any]) -> Iterator[Any]:
     for request in requests:
         kind = request.WhichOneof("request")
         answer = processor_pb2.ProcessingResponse()

@@ -50,7 +50,13 @@ class EchoBackend:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                self.rfile.read(int(self.headers.get("content-length") or 0))
+                size = int(self.headers.get("content-length") or 0)
+                if self.headers.get("transfer-encoding"):
+                    # Each chunk ends with a line break, and the last one is empty.
+                    while size := int(self.rfile.readline(), 16):
+                        self.rfile.read(size + 2)
+                    size = 2
+                self.rfile.read(size)
                 paths.append(self.path)
                 time.sleep(float(self.headers.get("x-sleep") or 0))
                 seen = json.dumps({name.lower(): value for name, value in self.headers.items()})

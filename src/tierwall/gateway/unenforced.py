@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from tierwall.core.reference import Reference
 from tierwall.gateway.decide import Candidate, MergedField, Merger, merger
 from tierwall.gateway.model.conditional import ANY_REQUEST
-from tierwall.gateway.model.enforcement import CHOSEN, UnenforcedSetting, conditional, list_parts, unenforced
+from tierwall.gateway.model.enforcement import UnenforcedSetting, competing, list_parts, unenforced
 from tierwall.gateway.model.places import RequestPlace
 
 
@@ -34,7 +35,7 @@ def unenforced_in_force(field: MergedField) -> Iterator[tuple[Candidate, Unenfor
                 return
     depending = [] if field.field.union else list(filter(_depends, field.in_force))
     if depending and not is_chosen(field):
-        yield depending[0], conditional(path)
+        yield depending[0], competing(path)
     elif depending:
         for candidate in field.in_force:
             yield from ((candidate, part) for part in list_parts(candidate.written))
@@ -42,14 +43,23 @@ def unenforced_in_force(field: MergedField) -> Iterator[tuple[Candidate, Unenfor
 
 def is_chosen(field: MergedField) -> bool:
     """Whether Envoy chooses the value of a field, merged for any request, when a request comes."""
-    if field.field.path not in CHOSEN or not any(map(_depends, field.in_force)):
+    if field.field.union or not any(map(_depends, field.in_force)):
         return False
-    if len(field.in_force) == 1:
-        return True
+    # Each level replaces those before it only if nothing locks the field.
+    return len(field.in_force) == 1 or not any(each.locks for each in in_choosing_order(field))
+
+
+def in_choosing_order(field: MergedField) -> tuple[Candidate, ...]:
+    """Return the candidates in force such that each replaces those before it where it selects an entry."""
     counting = {candidate.source for candidate in field.in_force}
-    by_level = [[each for each in tier.policies if each.source in counting] for tier in field.stack]
-    # Each level replaces those before it only if it has one candidate, and nothing locks the field.
-    return not any(len(level) > 1 or any(each.locks for each in level) for level in by_level)
+    by_source: dict[Reference, Candidate] = {}
+    for tier in field.stack:
+        # On one level, the oldest counts.
+        for each in reversed(tier.policies):
+            if each.source in counting:
+                by_source.pop(each.source, None)
+                by_source[each.source] = each
+    return tuple(by_source.values())
 
 
 def _has_list(field: MergedField) -> bool:

@@ -212,7 +212,7 @@ def _select_from_part(
     written: WrittenField, entries: Iterable[Mapping[str, Any]], facts: RequestFacts
 ) -> SelectedValue | None:
     """Select from the entries that have this part of the property. Such a list counts even if it selects nothing."""
-    having = [(number, entry) for number, entry in enumerate(entries) if _has_part(entry, written)]
+    having = [(number, entry) for number, entry in enumerate(entries) if written.has_part(entry)]
     if not having:
         return None
     selectable, _ = _selectable(having, facts)
@@ -226,15 +226,11 @@ def missing_facts(written: WrittenField, facts: RequestFacts, profile: Profile, 
     """Return the facts whose lack lets another entry than the selected one (None: no entry) count."""
     before: Iterable[Mapping[str, Any]] = (written.entries or ())[:entry]
     if profile == "agentgateway":
-        before = (item for item in before if _has_part(item, written))
+        before = (item for item in before if written.has_part(item))
     conditions = (item.get("condition") for item in before)
     left_open = (text for text in conditions if isinstance(text, str) and facts.leaves_open(text))
     # A condition that fails with all its facts at hand is false, whatever the request.
     return tuple(dict.fromkeys(fact for text in left_open for fact in facts.missing_from(text)))
-
-
-def _has_part(entry: Mapping[str, Any], written: WrittenField) -> bool:
-    return not written.field.part or bool(written.entry_value(entry.get("policy")))
 
 
 def entry_without_part(written: WrittenField, facts: RequestFacts) -> int | None:

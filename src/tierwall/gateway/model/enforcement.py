@@ -119,8 +119,7 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     ),
     "traffic.rateLimit.local.tokens": _not(_NO_AI, restricts=True),
     "traffic.rateLimit.global": _limited(
-        "FailOpen counts as FailClosed; all policies ask the service that the oldest of them names; expressions as in"
-        " `traffic.authorization`",
+        "FailOpen counts as FailClosed; the service is a Service or a URL; expressions as in `traffic.authorization`",
         restricts=True,
     ),
     "traffic.rateLimit.global.descriptors.cost": _not(_NO_EXPRESSION, restricts=True),
@@ -217,10 +216,8 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     "backend.extAuth": _limited(_ASKING, restricts=True),
     **_ext_auth_parts("backend.extAuth"),
 }
-# A list whose entries depend on the request.
-CONDITIONAL = "Envoy does not choose among the entries of a conditional list"
-# The fields of which it does, if no two lists at one level set them, and none of several has Override.
-CHOSEN = frozenset(("traffic.directResponse", "traffic.extAuth", "traffic.transformation"))
+# Lists whose entries depend on the request, of which one has Override.
+COMPETING = "Envoy does not choose among conditional lists of several levels if one of them has Override"
 
 
 class UnenforcedSetting(NamedTuple):
@@ -271,19 +268,21 @@ def _unenforced(name: str, value: Any, path: tuple[str | int, ...]) -> Iterator[
             yield from _unenforced(name, inner, (*path, number))
 
 
-def conditional(field: str) -> UnenforcedSetting:
-    """Return what Envoy does not enforce of a conditional list that depends on the request."""
-    return UnenforcedSetting(f"{field}, conditional", (), CONDITIONAL, restricts(field), whole=True)
+def competing(field: str) -> UnenforcedSetting:
+    """Return what Envoy does not enforce of conditional lists that compete."""
+    return UnenforcedSetting(f"{field}, conditional", (), COMPETING, restricts(field), whole=True)
 
 
 def list_parts(written: WrittenField) -> Iterator[UnenforcedSetting]:
     """Yield what Envoy does not enforce of a conditional list whose entry it chooses; paths lead from the list."""
     field = written.field.path
+    keys = (written.field.part,) if written.field.part else ()
     for number, entry in enumerate(written.entries or ()):
         for problem in entry_problems(field, entry):
             yield UnenforcedSetting(field, (number, *problem.path), str(problem), restricts(field), whole=True)
-        for part in unenforced(field, entry.get("policy")):
-            yield part._replace(path=(number, "policy", *part.path))
+        value = written.entry_value(entry.get("policy"))
+        for part in unenforced(field, value) if value is not None else ():
+            yield part._replace(path=(number, "policy", *keys, *part.path))
 
 
 def unenforced_parts(written: WrittenField) -> Iterator[UnenforcedSetting]:
@@ -299,8 +298,7 @@ def unenforced_parts(written: WrittenField) -> Iterator[UnenforcedSetting]:
         rule = ENFORCEMENT[field]
         yield UnenforcedSetting(field, written.path, rule.words, rule.restricts, whole=True)
     elif any(isinstance(entry.get("condition"), str) for entry in written.entries):
-        parts = list_parts(written) if field in CHOSEN else (conditional(field),)
-        yield from (part._replace(path=(*written.path, *part.path)) for part in parts)
+        yield from (part._replace(path=(*written.path, *part.path)) for part in list_parts(written))
     else:
         # Without conditions, the first entry counts.
         policy = written.entries[0].get("policy") if written.entries else None

@@ -100,6 +100,10 @@ class WrittenField(Struct, frozen=True):
         part = self.field.part
         return policy.get(part) if part and isinstance(policy, dict) else policy
 
+    def has_part(self, entry: Mapping[str, Any]) -> bool:
+        """Whether an entry has the part of the property that the field is, and it is not empty."""
+        return not self.field.part or bool(self.entry_value(entry.get("policy")))
+
 
 def has_override(policy: Resource) -> bool:
     """Whether a policy keeps more specific levels from changing the fields it sets."""

@@ -18,46 +18,64 @@ from xds.type.matcher.v3 import matcher_pb2
 
 from tierwall.cel.syntax import ast
 from tierwall.engines.envoy.config.matchers import OnMatch, extension_config, first_of, matcher, packed
-from tierwall.engines.envoy.config.settings.conditions import entry_condition
+from tierwall.engines.envoy.config.settings.conditions import Condition, entry_condition
 from tierwall.engines.envoy.config.settings.expressions import constant, is_valid
 from tierwall.engines.envoy.config.settings.filters import skipped
 from tierwall.engines.envoy.config.settings.predicates import condition_predicate
 from tierwall.engines.envoy.config.settings.traffic import RouteChange, turned_on
 from tierwall.gateway.decide import Candidate
+from tierwall.gateway.model.fields import Profile
 from tierwall.resources.resource import list_of_maps
 
-_NEVER = ast.Literal(False)
-# Makes the filter that an entry is.
-MakeFilter = Callable[[Candidate, Mapping[str, Any]], Any]
+_ALWAYS, _NEVER = ast.Literal(True), ast.Literal(False)
+# Makes the filter that an entry is, of a candidate, the value of the entry and its number, if it is in a list.
+MakeFilter = Callable[[Candidate, Any, int | None], Any]
 
 
-def choice(candidates: Sequence[Candidate], make: MakeFilter, name: str) -> RouteChange:
+def choice(candidates: Sequence[Candidate], profile: Profile, make: MakeFilter, name: str) -> RouteChange:
     """Return the change of a route; each of the candidates replaces those before it where it selects an entry."""
     decision = skipped()
     for candidate in candidates:
-        decision = _entries(candidate, make, decision)
+        decision = _entries(candidate, profile, make, decision)
+    return _decided(decision, name)
+
+
+def always(message: Any, name: str) -> RouteChange:
+    """Return the change of a route where a filter runs for every request, as if a list had chosen it."""
+    return _decided(_run(message), name)
+
+
+def _decided(decision: OnMatch, name: str) -> RouteChange:
     out = extension_matcher_pb2.ExtensionWithMatcherPerRoute()
     out.xds_matcher.CopyFrom(matcher(decision))
     return turned_on(name, out)
 
 
-def _entries(candidate: Candidate, make: MakeFilter, otherwise: OnMatch) -> OnMatch:
-    entries = candidate.written.entries
-    if entries is None:
-        return _run(make(candidate, candidate.value))
-    choices = []
-    for entry in entries:
-        condition, run = entry.get("condition"), _run(make(candidate, entry["policy"]))
-        if condition is None:
-            otherwise = run
-            break
-        tree = entry_condition(condition) if is_valid(condition) else _NEVER
+def _entries(candidate: Candidate, profile: Profile, make: MakeFilter, below: OnMatch) -> OnMatch:
+    written = candidate.written
+    if written.entries is None:
+        return _run(make(candidate, candidate.value, None))
+    choices, otherwise = [], below
+    for number, entry in enumerate(written.entries):
+        if written.has_part(entry):
+            run = _run(make(candidate, written.entry_value(entry["policy"]), number))
+        elif profile == "docs":
+            # The entry is selected for the whole property, and sets nothing here.
+            run = below
+        else:
+            continue
+        condition = entry.get("condition")
+        tree = _condition(condition) if condition is not None else _ALWAYS
         if not isinstance(tree, ast.Literal):
             choices.append((condition_predicate(tree), run))
         elif tree.value is True:
             otherwise = run
             break
     return first_of(choices, otherwise) or otherwise
+
+
+def _condition(text: str) -> Condition:
+    return entry_condition(text) if is_valid(text) else _NEVER
 
 
 def _run(message: Any) -> OnMatch:

@@ -29,15 +29,19 @@ from tierwall.engines.envoy.config.settings import (
     upstream,
 )
 from tierwall.engines.envoy.config.settings.authorization import authorization
-from tierwall.engines.envoy.config.settings.choices import MakeFilter, answer, choice
+from tierwall.engines.envoy.config.settings.choices import MakeFilter, always, answer, choice
 from tierwall.engines.envoy.config.settings.credentials import credentials
 from tierwall.engines.envoy.config.settings.filters import (
     ANSWER,
     ASK,
     ASK_FOR_BACKEND,
+    COUNT,
+    LIMIT,
+    PROCESS,
     TRANSFORM,
     ask_filter,
     choosing_filter,
+    process_filter,
 )
 from tierwall.engines.envoy.config.settings.mcp_rules import MessageFilters, mcp_rules
 from tierwall.engines.envoy.config.settings.places import (
@@ -77,7 +81,6 @@ class SettingsCompiler:
         self._diagnostics: dict[Diagnostic, None] = {}
         self._tokens: dict[str, authentication.TokenRequirement] = {}
         self._limits: dict[str, limits.LocalLimit] = {}
-        self._quota = ""
         # The clusters of services that settings refer to, and the policies that need each.
         self.clusters: dict[str, Any] = {}
         self.users: dict[str, set[Identity]] = {}
@@ -85,7 +88,7 @@ class SettingsCompiler:
     @property
     def shared(self) -> SharedFilters:
         """The requirements and limits that filters hold for all routes."""
-        return SharedFilters(self._tokens, self._limits, self._quota)
+        return SharedFilters(self._tokens, self._limits)
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
@@ -242,43 +245,64 @@ class SettingsCompiler:
 
     def _choice(self, field: EffectiveField, phase: Phase) -> RouteChange:
         """Return the change of a route where Envoy chooses an entry of a conditional list."""
+        if field.path == "traffic.rateLimit.local":
+            return self._chosen_limits(field, phase)
         makes: Mapping[str, tuple[str, MakeFilter]] = {
-            "traffic.directResponse": (ANSWER, lambda source, value: answer(value)),
-            "traffic.extAuth": (ASK, lambda source, value: external.asking_filter(self._asking(source, value))),
-            "traffic.transformation": (TRANSFORM, lambda source, value: whole_filter(value)),
+            "traffic.directResponse": (ANSWER, lambda source, value, _: answer(value)),
+            "traffic.extAuth": (ASK, lambda source, value, _: external.asking_filter(self._asking(source, value))),
+            "traffic.extProc": (
+                PROCESS,
+                lambda source, value, _: processing.processing_filter(self._processing(source, value)),
+            ),
+            "traffic.rateLimit.global": (COUNT, lambda source, value, _: self._counting(source, value)),
+            "traffic.transformation": (TRANSFORM, lambda source, value, _: whole_filter(value)),
         }
         use, make = makes[field.path]
-        return choice(field.candidates, make, choosing_filter(phase, use))
+        chosen = choice(field.candidates, self._options.profile, make, choosing_filter(phase, use))
+        return limits.of_forwarded(chosen) if use == COUNT else chosen
+
+    def _chosen_limits(self, field: EffectiveField, phase: Phase) -> RouteChange:
+        changes: list[RouteChange] = []
+
+        def make(source: Candidate, value: Any, entry: int | None) -> Any:
+            owner = f"{field.owner(source)}\0{entry}"
+            changes.append(limits.limit_change(self._buckets(value, owner), name := limits.entry_name(owner)))
+            return limits.entry_filter(name)
+
+        changes.append(choice(field.candidates, self._options.profile, make, choosing_filter(phase, LIMIT)))
+        return limits.of_forwarded(*changes)
 
     def _ext_auth_of_backend(self, field: EffectiveField, backend: Resource, section: str) -> MessageFilters:
         settings = {ASK_FOR_BACKEND: packed(self._asked(field))}
         return MessageFilters(settings, settings)
 
     def _ext_proc(self, field: EffectiveField, phase: Phase) -> RouteChange:
-        policy = field.source.resource
-        change, cluster = processing.external_processing(self._snapshot, policy, field.value, phase)
-        self._uses(cluster, policy)
-        return change
+        return turned_on(process_filter(phase), self._processing(field.source, field.value))
+
+    def _processing(self, source: Candidate, value: Mapping[str, Any]) -> Any:
+        settings, cluster = processing.external_processing(self._snapshot, source.resource, value)
+        self._uses(cluster, source.resource)
+        return settings
 
     def _transformation(self, field: EffectiveField, phase: Phase) -> RouteChange:
         return transformation(field.value, phase)
 
     def _quotas(self, field: EffectiveField, phase: Phase) -> RouteChange:
-        policy = field.source.resource
-        change = quotas.quota_change(field.value)
-        cluster, _ = endpoint(self._snapshot, policy, field.value, "quota", grpc=True)
-        chosen = quotas.chosen_service(self._snapshot)
-        if cluster.name != chosen:
-            raise Unenforceable(f"Envoy asks one rate limit service for all policies, `{chosen}`")
-        self._quota = cluster.name
-        self._uses(cluster, policy)
-        return change
+        counting = self._counting(field.source, field.value)
+        return limits.of_forwarded(always(counting, choosing_filter(phase, COUNT)))
+
+    def _counting(self, source: Candidate, value: Mapping[str, Any]) -> Any:
+        cluster, _ = endpoint(self._snapshot, source.resource, value, "quota", grpc=True)
+        self._uses(cluster, source.resource)
+        return quotas.quota_filter(value, cluster.name)
 
     def _local_limits(self, field: EffectiveField, phase: Phase) -> RouteChange:
-        owner = f"{field.source.source} {field.level.identity if field.level is not None else ''}"
-        buckets = limits.local_limits(field.value, owner)
+        return limits.limit_change(self._buckets(field.value, field.owner(field.source)))
+
+    def _buckets(self, value: Any, owner: str) -> tuple[limits.LocalLimit, ...]:
+        buckets = limits.local_limits(value, owner)
         self._limits |= {bucket.name: bucket for bucket in buckets}
-        return limits.limit_change(buckets)
+        return buckets
 
     def _backend_tls(self, field: EffectiveField, phase: Phase) -> upstream.ClusterChange:
         return upstream.tls(self._snapshot, field.source.resource, field.value)

@@ -24,7 +24,6 @@ from envoy.extensions.filters.http.fault.v3 import fault_pb2
 from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
 from envoy.extensions.filters.http.jwt_authn.v3 import config_pb2 as jwt_pb2
 from envoy.extensions.filters.http.local_ratelimit.v3 import local_rate_limit_pb2
-from envoy.extensions.filters.http.ratelimit.v3 import rate_limit_pb2
 from envoy.extensions.filters.http.rbac.v3 import rbac_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
 from xds.type.matcher.v3 import matcher_pb2
@@ -37,11 +36,10 @@ from tierwall.gateway.model.fields import Phase
 
 MCP_TOKENS: Final = "tierwall.mcp.jwt"
 # What a filter chooses an entry for.
-ASK, TRANSFORM, ANSWER = "ask", "transform", "answer"
+ASK, TRANSFORM, ANSWER, PROCESS, LIMIT, COUNT = "ask", "transform", "answer", "process", "limit", "count"
 # Refuses requests that repeat a header, for what looks at it behind both phases.
 REPEATS: Final = "tierwall.repeats"
 LIMITS, BUFFER, CSRF, DELAY = "tierwall.limits", "tierwall.buffer", "tierwall.csrf", "tierwall.delay"
-QUOTA: Final = "tierwall.quota"
 _BUFFER_BYTES = 1 << 20
 
 
@@ -120,9 +118,11 @@ def settings_filters(static: bool, configured: Mapping[str, Any]) -> Iterator[An
         yield hcm_pb2.HttpFilter(name=repeats_filter(phase), typed_config=script_filter("repeats.lua"), disabled=True)
         yield _off(authorization_filter(phase), rbac_pb2.RBAC())
         if phase == "PostRouting":
+            yield _off(choosing_filter(phase, LIMIT), no_choice())
             yield _discovered(LIMITS, no_limits(), static, configured)
-            yield _discovered(QUOTA, quota_filter(), static, configured)
-        yield _off(process_filter(phase), _processing(phase))
+            yield _off(choosing_filter(phase, COUNT), no_choice())
+        yield _off(process_filter(phase), processing(f"settings_{phase}"))
+        yield _off(choosing_filter(phase, PROCESS), no_choice())
         yield _off(transformation_filter(phase), header_mutation_pb2.HeaderMutation())
         yield _off(choosing_filter(phase, TRANSFORM), no_choice())
     yield _off(BUFFER, buffer_pb2.Buffer(max_request_bytes={"value": _BUFFER_BYTES}))
@@ -147,18 +147,9 @@ def no_limits() -> Any:
     return out
 
 
-def quota_filter(cluster: str = NOBODY) -> Any:
-    """Return the filter of global rate limits, which asks a service; without one, it refuses requests."""
-    out = rate_limit_pb2.RateLimit(domain="tierwall", failure_mode_deny=True, stat_prefix="quota")
-    out.timeout.seconds = TIMEOUT_S
-    out.rate_limit_service.transport_api_version = "V3"
-    out.rate_limit_service.grpc_service.envoy_grpc.cluster_name = cluster
-    out.rate_limit_service.grpc_service.timeout.seconds = TIMEOUT_S
-    return out
-
-
-def _processing(phase: Phase) -> Any:
-    out = ext_proc_pb2.ExternalProcessor(stat_prefix=f"settings_{phase}")
+def processing(prefix: str) -> Any:
+    """Return a filter that has a service process messages, which routes name."""
+    out = ext_proc_pb2.ExternalProcessor(stat_prefix=prefix)
     out.grpc_service.envoy_grpc.cluster_name = NOBODY
     out.grpc_service.timeout.seconds = TIMEOUT_S
     # The service must not set the headers that only Tierwall may set.

@@ -21,7 +21,7 @@ from tierwall.gateway.model.conditional import ANY_REQUEST
 from tierwall.gateway.model.enforcement import UnenforcedSetting
 from tierwall.gateway.model.fields import Phase, Profile, Section
 from tierwall.gateway.model.places import AttachedLevel, Level, RequestPlace, levels
-from tierwall.gateway.unenforced import is_chosen, unenforced_in_force
+from tierwall.gateway.unenforced import in_choosing_order, is_chosen, unenforced_in_force
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import is_understood, objections
@@ -39,15 +39,26 @@ class EffectiveField(NamedTuple):
     path: str
     value: Any
     candidates: tuple[Candidate, ...]
-    # The level of the candidate that counts, which tells its targets apart.
-    level: Level | None = None
-    # Whether the value depends on the request.
+    # The level of each candidate, which tells its targets apart.
+    levels: tuple[Level | None, ...]
+    # Whether the value depends on the request; each candidate then replaces those before it.
     is_chosen: bool = False
 
     @property
     def source(self) -> Candidate:
         """The object that sets the field, or the first of a union."""
         return self.candidates[0]
+
+    @property
+    def level(self) -> Level | None:
+        """The level of that object."""
+        return self.levels[0]
+
+    def owner(self, candidate: Candidate) -> str:
+        """Return a text that tells an object and its target apart from others."""
+        levels = dict(zip((each.source for each in self.candidates), self.levels, strict=True))
+        level = levels[candidate.source]
+        return f"{candidate.source} {level.identity if level is not None else ''}"
 
 
 class PlaceSettings(NamedTuple):
@@ -116,8 +127,11 @@ class SettingsReader:
             if not any(part.whole for _, part in missing):
                 values = [candidate.value for candidate in field.in_force]
                 value = values if field.field.union else values[0]
-                level = next((by_label[label] for label in _level_labels(field)), None)
-                fields[path] = EffectiveField(path, value, field.in_force, level, is_chosen(field))
+                candidates = in_choosing_order(field) if is_chosen(field) else field.in_force
+                in_order = tuple(
+                    next((by_label[label] for label in _level_labels(field, each)), None) for each in candidates
+                )
+                fields[path] = EffectiveField(path, value, candidates, in_order, is_chosen(field))
         policies = {candidate.resource.identity for field in merged.values() for candidate in field.in_force}
         policies |= {policy.identity for policy in left_out}
         return PlaceSettings(fields, ", ".join(closed), tuple(problems), frozenset(policies))
@@ -143,10 +157,9 @@ def _applies(path: str, place: RequestPlace) -> bool:
     return path.startswith(_ONLY_FOR_SERVERS) and (place.backend.group, place.backend.kind) in BACKENDS
 
 
-def _level_labels(field: MergedField) -> Iterator[str]:
-    """Yield the labels of the levels that the object in force is attached at."""
-    winner = field.in_force[0]
-    return (tier.name for tier in field.stack if any(candidate is winner for candidate in tier.policies))
+def _level_labels(field: MergedField, in_force: Candidate) -> Iterator[str]:
+    """Yield the labels of the levels that an object in force is attached at."""
+    return (tier.name for tier in field.stack if any(candidate is in_force for candidate in tier.policies))
 
 
 def not_enforced(candidate: Candidate, part: UnenforcedSetting, closed: RequestPlace | None) -> Diagnostic:

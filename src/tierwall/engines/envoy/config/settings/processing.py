@@ -12,10 +12,8 @@ from typing import Any
 from envoy.extensions.filters.http.ext_proc.v3 import ext_proc_pb2, processing_mode_pb2
 
 from tierwall.engines.envoy.config.external_auth import TIMEOUT_S
-from tierwall.engines.envoy.config.settings.filters import process_filter
+from tierwall.engines.envoy.config.settings.filters import processing
 from tierwall.engines.envoy.config.settings.services import ServiceCluster, endpoint
-from tierwall.engines.envoy.config.settings.traffic import RouteChange, turned_on
-from tierwall.gateway.model.fields import Phase
 from tierwall.resources.resource import Resource, nested_map
 from tierwall.resources.snapshot import Snapshot
 
@@ -29,16 +27,22 @@ _BODY_MODES = {
 _SENT = {"Send": _MODE.SEND, "Skip": _MODE.SKIP}
 
 
-def external_processing(
-    snapshot: Snapshot, policy: Resource, value: Mapping[str, Any], phase: Phase
-) -> tuple[RouteChange, ServiceCluster]:
-    """Return the change of a route whose requests a service processes, and the cluster of the service."""
+def external_processing(snapshot: Snapshot, policy: Resource, value: Mapping[str, Any]) -> tuple[Any, ServiceCluster]:
+    """Return the settings of a filter whose requests a service processes, and the cluster of the service."""
     cluster, _ = endpoint(snapshot, policy, value, "process", grpc=True)
     out = ext_proc_pb2.ExtProcPerRoute()
     out.overrides.grpc_service.envoy_grpc.cluster_name = cluster.name
     out.overrides.grpc_service.timeout.seconds = TIMEOUT_S
     _set_mode(out.overrides.processing_mode, nested_map(value, "processingOptions"))
-    return turned_on(process_filter(phase), out), cluster
+    return out, cluster
+
+
+def processing_filter(settings: Any) -> Any:
+    """Return a filter by itself with the settings that a route would have."""
+    out = processing("settings_choice")
+    out.grpc_service.CopyFrom(settings.overrides.grpc_service)
+    out.processing_mode.CopyFrom(settings.overrides.processing_mode)
+    return out
 
 
 def _set_mode(mode: Any, options: Mapping[str, Any]) -> None:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tierwall.engines.envoy.config.external_auth import NOBODY
 from tierwall.engines.envoy.config.settings import authentication, limits
 from tierwall.engines.envoy.config.settings.filters import (
     LIMITS,
     MCP_TOKENS,
-    QUOTA,
     discovered_config,
     jwt_filter,
-    quota_filter,
 )
 from tierwall.gateway.model.fields import PHASES
 
@@ -23,17 +20,13 @@ class SharedFilters(NamedTuple):
 
     tokens: Mapping[str, authentication.TokenRequirement] = {}
     limits: Mapping[str, limits.LocalLimit] = {}
-    # The cluster of the rate limit service, or an empty string.
-    quota: str = ""
 
     def configs(self, before: SharedFilters) -> dict[str, Any]:
         """Return the configurations of the filters; routes from before may still name what they named."""
         tokens = authentication.token_filter({**before.tokens, **self.tokens})
         buckets = limits.limit_filter({**before.limits, **self.limits})
-        quota = quota_filter(self.quota or before.quota or NOBODY)
         messages = {
             **dict.fromkeys((*map(jwt_filter, PHASES), MCP_TOKENS), tokens),
             LIMITS: buckets,
-            QUOTA: quota,
         }
         return {name: discovered_config(name, message) for name, message in messages.items()}

@@ -514,6 +514,30 @@ authorizers:
     )
 
 
+def test_roles_of_a_large_cluster_are_no_limit() -> None:
+    rules = [{"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"]}]
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "r"}
+    objects = [manifest("ClusterRole", "r", rules=rules)]
+    for number in range(400):
+        accounts = [{"kind": "ServiceAccount", "name": f"account-{number}", "namespace": f"ns-{number % 40}"}]
+        objects.append(
+            manifest("RoleBinding", f"a{number}", namespace=f"ns-{number % 40}", roleRef=role, subjects=accounts)
+        )
+    for number in range(100):
+        groups = [{"kind": "Group", "name": f"team-{number}", "apiGroup": "rbac.authorization.k8s.io"}]
+        objects.append(
+            manifest("RoleBinding", f"g{number}", namespace=f"ns-{number % 40}", roleRef=role, subjects=groups)
+        )
+    text = "\n---\n".join([OWN, *map(yaml.safe_dump, objects)])
+    region = {"group": "", "resource": "secrets", "subresource": ""}
+    assert prove(text, api=region | {"verb": "delete"}, never="Allow").proof == "Proved"
+    nobody = {"user": "system:serviceaccount:ns-1:account-1", "groups": {"lacks": [f"team-{n}" for n in range(100)]}}
+    assert prove(text, api=region | nobody | {"namespace": {"not": ["ns-1"]}}, never="Allow").proof == "Proved"
+    result = prove(text, api=region | {"verb": "get", "user": "eve", "namespace": "ns-3"}, never="Allow")
+    assert result.counterexample is not None
+    assert result.counterexample.question.to_dict()["groups"] in (["team-3"], ["team-43"], ["team-83"])
+
+
 EXOTIC = """
 ---
 apiVersion: tierwall.io/v1alpha1

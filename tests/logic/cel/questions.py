@@ -280,8 +280,16 @@ def placed(values: Values, pairs: list[tuple[Unknown, Any]]) -> list[int] | None
         elif kind in (ValueKind.STRING, ValueKind.NUMBER):
             literals += values.literals(unknown, kind, value)
         elif kind is ValueKind.LIST:
-            if unknown.elements and len(value) > len(unknown.elements):
+            shown, rest = value[: len(unknown.elements)], value[len(unknown.elements) :]
+            if unknown.elements and any(item not in unknown.members for item in rest if isinstance(item, str)):
                 return None
+            if unknown.elements and not all(isinstance(item, str) for item in rest):
+                return None
+            # A constant that stands among the elements need not stand behind them, too.
+            behind = {item for item in rest if isinstance(item, str)} - {
+                item for item in shown if isinstance(item, str)
+            }
+            literals += [member if text in behind else -member for text, member in unknown.members.items()]
             literals += [-element.present for element in unknown.elements[len(value) :]]
             for element, item in zip(unknown.elements, value, strict=False):
                 literals.append(element.present)

@@ -194,6 +194,17 @@ THREE = " && ".join(f'object.items.exists(i, i.name == "{name}")' for name in "a
         ("object.x == [1, 'a'] && object.x[1] != 'a'", True, False),
         ("object.x == {'k': 1} && has(object.x.other)", True, False),
         ("request.user in request.groups && !request.groups.exists(g, g == request.user)", True, False),
+        # Constants that a list is asked for, and what goes through it.
+        ("'a' in object.tags && object.tags.all(t, t != 'a')", True, False),
+        ("'a' in object.tags && 'b' in object.tags && object.tags.exists_one(t, t in ['a', 'b'])", True, False),
+        ("'a' in object.tags && size(object.tags) == 1 && object.tags[0] != 'a'", True, False),
+        ("'a' in object.tags && 'b' in object.tags && object.tags[1] == 'c'", True, True),
+        ("'a' in object.tags && !(object.tags.exists_one(t, t == 'a'))", True, True),
+        ("'a' in object.tags && object.tags == ['b', 'a']", True, True),
+        ("'a' in object.tags && object.tags == ['b']", True, False),
+        ("'a' in object.tags && object.tags.map(t, t.size()).all(n, n > 1)", True, False),
+        ("'a' in object.tags && 'b' in object.tags && size(object.tags) < 2", True, False),
+        ("'a' in object.x && object.x.a == 'b'", True, True),
     ],
 )
 def test_known_questions_have_known_answers(text: str, outcome: bool | None, expected: bool) -> None:
@@ -217,6 +228,33 @@ def test_what_a_proof_cannot_say_is_named_with_its_place(text: str, construct: s
     with pytest.raises(Unsupported) as caught:
         written(text)
     assert (caught.value.construct, caught.value.at) == (construct, at)
+
+
+def test_many_constants_cost_little() -> None:
+    names = [f"system:serviceaccount:ns-{number % 7}:name-{number}" for number in range(400)]
+    of_user = " || ".join(f"request.user == '{name}'" for name in names)
+    of_groups = " || ".join(f"'{name}' in request.groups" for name in names)
+    question = written(f"({of_user} || {of_groups}) && request.user.startsWith('system:serviceaccount:ns-3:')")
+    assert question.world.circuit.size < 10_000
+    for outcome, literals in question.outcomes.items():
+        assert bool(question.solver.possible(literals)) is (outcome is not None)
+        if outcome is not None:
+            question.solver.smallest(literals, question.values.preferences())
+            assert question.evaluate(question.model()) is outcome
+    nobody = written(f"({of_user}) && !request.user.startsWith('system:') || request.user in {names} && !({of_user})")
+    assert not nobody.solver.possible(nobody.outcomes[True])
+
+
+def test_strings_that_are_no_constants_have_their_own_witnesses() -> None:
+    # All short strings are constants, and two more are wanted that differ.
+    text = " && ".join(f"request.user != '{word}' && object.name != '{word}'" for word in ("", *"abcdefghij"))
+    assert can_be(
+        f"{text} && request.user != object.name && request.user.matches('^[a-l]?$') && object.name.size() < 2"
+    )
+    assert not can_be(f"{text} && request.user.matches('^[a-j]?$')")
+    narrow = f"{text} && request.user != object.name"
+    assert can_be(f"{narrow} && request.user.matches('^[a-l]?$') && object.name.matches('^[a-l]?$')")
+    assert not can_be(f"{narrow} && request.user.matches('^[a-k]?$') && object.name.matches('^[a-k]?$')")
 
 
 @pytest.mark.parametrize("text", ["object == object.spec", "object.x == object.x.y", "object.items == object.items[0]"])

@@ -76,7 +76,7 @@ class SelectableValue:
     def _regions(self) -> Iterable[tuple[int, ValueRegion, frozenset[str] | None]]:
         if self.kind is ValueKind.BOOL:
             for value in (True, False):
-                region = ValueRegion({}, (value,), True, True)
+                region = ValueRegion(frozenset(), (value,), True, True)
                 yield self.unknown.truth if value else -self.unknown.truth, region, frozenset((str(value).lower(),))
             return
         for literal, region in self._values.places(self.unknown, self.kind):

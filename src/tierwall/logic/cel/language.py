@@ -89,6 +89,8 @@ class Languages:
         self._nullable: list[bool] = []
         self._derivatives: dict[tuple[int, int], int] = {}
         self._constants: dict[str, int] = {}
+        # The strings of languages that are made of constants.
+        self._finite: dict[int, tuple[str, ...]] = {}
         self._work = 0
         self._patterns: dict[tuple[str, bool], int] = {}
         self._make(Term("nothing"), False)
@@ -103,12 +105,20 @@ class Languages:
     def constant(self, text: str) -> int:
         """Return the language of one string."""
         if text not in self._constants:
-            self._constants[text] = self._text_then(text, EMPTY)
+            language = self._constants[text] = self._text_then(text, EMPTY)
+            self._finite[language] = (text,)
         return self._constants[text]
 
     def one_of(self, texts: Iterable[str]) -> int:
         """Return the language of these strings."""
-        return self.any_of(self.constant(text) for text in texts)
+        known = tuple(dict.fromkeys(texts))
+        language = self.any_of(map(self.constant, known))
+        self._finite.setdefault(language, known)
+        return language
+
+    def texts(self, language: int) -> tuple[str, ...] | None:
+        """Return the strings of a language that was made of constants; None of others."""
+        return self._finite.get(language)
 
     def starting_with(self, prefix: str) -> int:
         """Return the strings with a prefix."""
@@ -339,6 +349,11 @@ class Languages:
             self._terms.append(term)
             self._nullable.append(nullable)
         return number
+
+
+def by_simplicity(text: str) -> tuple[int, list[int]]:
+    """Return a key that sorts strings: short ones first, and the more readable of them."""
+    return len(text), [_RANK.get(char, len(_RANK) + ord(char)) for char in text]
 
 
 def seen(text: str, view: StringView) -> str:

@@ -72,7 +72,9 @@ def _culprits(world: UnknownWorld, limit: WorldLimit, given_up: dict[Hashable, U
         weights.update(world.growth)
     for number in limit.unknowns:
         for owner, languages in world.uses.get(number, {}).items():
-            weight = _states(world, sorted(language for language in languages if language is not None))
+            # Constants are cheap.
+            tests = (language for language in languages if language is not None)
+            weight = _states(world, sorted(test for test in tests if world.languages.texts(test) is None))
             weights[owner] = weights.get(owner, 0) + weight
     known = [owner for owner in weights if owner not in given_up]
     return sorted(known, key=lambda owner: -weights[owner])

@@ -218,14 +218,15 @@ class LeafComparison:
         )
 
     def is_element(self, container: Unknown, item: Leaf) -> int:
-        """`item in list`: a constant is looked for once, however often a question asks."""
+        """`item in list`: a constant is one of the elements, or stands behind them."""
         if not isinstance(item, Constant) or not isinstance(item.value, str):
             return self.contains(self.items(container, ValueKind.LIST), item)
-        known = self.world.members
-        key = container.number, item.value
-        if key not in known:
-            known[key] = self.contains(self.items(container, ValueKind.LIST), item)
-        return known[key]
+        behind = container.member(item.value)
+        same = (
+            self.circuit.all_of((element.present, self.equal(item, element.value)))
+            for element in container.contents(ValueKind.LIST)
+        )
+        return self.circuit.any_of((behind, *same))
 
     def entry(self, mapping: Unknown, key: Leaf) -> list[Element]:
         """Return the entries of a map that may have this key, with guards that say that they do."""
@@ -255,7 +256,11 @@ class LeafComparison:
 
         contents = leaf.contents(kind)
         if kind is ValueKind.LIST:
-            return Items(tuple((element.present, [(TRUE, element.value)]) for element in contents), ask_for)
+            elements: list[tuple[int, Term]] = [(element.present, [(TRUE, element.value)]) for element in contents]
+            behind: list[tuple[int, Term]] = [
+                (present, [(TRUE, Constant(text))]) for text, present in leaf.members.items()
+            ]
+            return Items((*elements, *behind), ask_for)
         keys = ((element.present, element.key) for element in contents)
         return Items(
             tuple(

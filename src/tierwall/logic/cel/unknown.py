@@ -22,8 +22,7 @@ from tierwall.logic.cel.language import Languages
 from tierwall.logic.circuit import FALSE, TRUE, Circuit
 from tierwall.logic.unsupported import Unsupported, WorldLimit
 
-# Lists of strings, such as groups, are cheap: each constant that is looked for needs an element.
-MAX_ELEMENTS, MAX_STRINGS = 16, 64
+MAX_ELEMENTS = 16
 MAX_SIZE = 400_000
 # Comparisons of numbers beyond this would depend on how doubles are rounded.
 MAX_NUMBER = 1 << 53
@@ -86,21 +85,26 @@ class Demands(msgspec.Struct):
 
     elements: dict[Path, int] = {}
     keys: dict[Path, set[str]] = {}
+    # Constants that lists are asked for.
+    members: dict[Path, set[str]] = {}
 
     def covers(self, other: Demands) -> bool:
         """Whether these are enough for another's."""
-        # The names of keys matter only where a map is looked through.
+        # The names of keys matter only where a map is looked through, and members where a list is.
+        named = ((self.keys, other.keys, ValueKind.MAP), (self.members, other.members, ValueKind.LIST))
         return all(self.elements.get(path, 0) >= count for path, count in other.elements.items()) and all(
-            self.keys.get(path, set()) >= keys
-            for path, keys in other.keys.items()
-            if (*path, ValueKind.MAP) in other.elements
+            mine.get(path, set()) >= names
+            for mine, theirs, kind in named
+            for path, names in theirs.items()
+            if (*path, kind) in other.elements
         )
 
     def joined(self, other: Demands) -> Demands:
         """Return the demands of both."""
         elements = {path: max(self.elements.get(path, 0), count) for path, count in other.elements.items()}
         keys = {path: self.keys.get(path, set()) | names for path, names in other.keys.items()}
-        return Demands(self.elements | elements, self.keys | keys)
+        members = {path: self.members.get(path, set()) | names for path, names in other.members.items()}
+        return Demands(self.elements | elements, self.keys | keys, self.members | members)
 
 
 class Element(msgspec.Struct, frozen=True):
@@ -129,6 +133,8 @@ class Unknown:
         self.comparisons: dict[tuple[str, Number], int] = {}
         self.fields: dict[str, Element] = {}
         self.elements: list[Element] = []
+        # Of a list: constants that may stand behind its elements, each with the literal that says that it does.
+        self.members: dict[str, int] = {}
         self.extras: list[Element] = []
         self._expanded: set[ValueKind] = set()
         # How many elements this one list was asked for.
@@ -184,6 +190,10 @@ class Unknown:
             self._expanded.add(kind)
             if kind is ValueKind.LIST:
                 self.elements = self._elements(kind)
+                for literal in self.members.values() if self.elements else ():
+                    self.world.circuit.require(-literal, self.elements[-1].present)
+                for text in sorted(self.world.demands.members.get(self.path, ())):
+                    self.member(text)
             else:
                 for name in sorted(self.world.demands.keys.get(self.path, ())):
                     self.field(name)
@@ -192,6 +202,26 @@ class Unknown:
                 self.extras = self._elements(kind) if not self.shape.is_closed else []
         return self.elements if kind is ValueKind.LIST else [*self.fields.values(), *self.extras]
 
+    def member(self, text: str) -> int:
+        """Return the literal that says that a string stands in the list behind its elements.
+
+        So a list that is asked for many constants needs no element for each. Something stands there only behind all
+        elements of the question: a list of few values has them there.
+        """
+        inner, languages = self.shape.inner or ANY, self.world.languages
+        if ValueKind.STRING not in inner.kinds or (
+            inner.pattern is not None and not languages.has(languages.matching(inner.pattern, whole=True), text)
+        ):
+            return FALSE
+        self.world.note_use(self.number, None)
+        self.world.found.members.setdefault(self.path, set()).add(text)
+        if text not in self.members:
+            circuit, is_list = self.world.circuit, self.is_kind(ValueKind.LIST)
+            self.members[text] = circuit.all_of((is_list, circuit.variable()))
+            if self.elements:
+                circuit.require(-self.members[text], self.elements[-1].present)
+        return self.members[text]
+
     def ask_for(self, kind: ValueKind, count: int) -> None:
         """Say that the question needs so many more elements."""
         self.asked[kind] = self.asked.get(kind, 0) + count
@@ -199,13 +229,13 @@ class Unknown:
         path = (*self.path, kind)
         elements = self.world.found.elements
         elements[path] = max(elements.get(path, 0), self.asked[kind])
-        if self.asked[kind] > (MAX_STRINGS if self.shape.inner is STRING else MAX_ELEMENTS):
+        if self.asked[kind] > MAX_ELEMENTS:
             raise Unsupported(f"so many elements of `{'.'.join(self.path)}`")
 
     @property
     def is_looked_into(self) -> bool:
         """Whether the question asks about parts of it."""
-        return bool(self.fields or self._expanded or self.asked)
+        return bool(self.fields or self.members or self._expanded or self.asked)
 
     @property
     def is_whole(self) -> bool:
@@ -246,10 +276,8 @@ class UnknownWorld:
         self.demands = demands
         # More elements than the question needs: tests show that they change nothing.
         self.spare = spare
-        self.found = Demands({}, {})
+        self.found = Demands({}, {}, {})
         self.unknowns: list[Unknown] = []
-        # Constants that lists were asked for.
-        self.members: dict[tuple[int, str], int] = {}
         self.equalities: dict[ValueKind, dict[tuple[int, int], int]] = {}
         # The expression that is being written down. What it asks for is kept, to blame it for a limit: of each unknown
         # the languages (None: something else), and how much everything grew.

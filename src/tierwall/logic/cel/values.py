@@ -8,7 +8,7 @@ themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import combinations, pairwise
 from math import inf, nextafter
@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from tierwall.cel.values import INT_MAX, INT_MIN, UINT_MAX, OptionalValue, Uint
-from tierwall.logic.cel.language import Languages, seen
+from tierwall.logic.cel.language import Languages, by_simplicity, seen
 from tierwall.logic.cel.terms import Constant, Items, Leaf, SeenString, Size, SomeValue
 from tierwall.logic.cel.unknown import Number, Shape, Unknown, UnknownWorld, ValueKind
 from tierwall.logic.circuit import TRUE
@@ -31,7 +31,7 @@ _CONTAINERS = (ValueKind.LIST, ValueKind.MAP)
 class ValueRegion(msgspec.Struct, frozen=True):
     """A region of strings or numbers: the tests that it passes, members, and whether it has just one or no others."""
 
-    passes: Mapping[Any, bool]
+    passes: frozenset[Any]
     members: tuple[Any, ...]
     is_single: bool
     is_complete: bool = False
@@ -40,7 +40,7 @@ class ValueRegion(msgspec.Struct, frozen=True):
         """Whether a value that passes these tests is in the region."""
         if self.is_single:
             return value in self.members
-        return all(self.passes.get(test, truth) is truth for test, truth in passed.items())
+        return all((test in self.passes) is truth for test, truth in passed.items())
 
 
 class Values:
@@ -68,6 +68,7 @@ class Values:
         for unknown in sorted(self.world.unknowns, key=lambda unknown: (len(unknown.path), unknown.number)):
             contents = (*unknown.fields.values(), *unknown.elements, *unknown.extras)
             wanted += [-element.present for element in contents]
+            wanted += [-literal for literal in unknown.members.values()]
         for unknown in self.world.unknowns:
             wanted += [unknown.is_kind(kind) for kind in unknown.shape.kinds]
             wanted.append(-unknown.truth)
@@ -89,7 +90,8 @@ class Values:
         if (rank := self._rank(kind, unknown, model)) is not None:
             return [rank] if kind is ValueKind.LIST else {"key": rank}
         if kind is ValueKind.LIST:
-            return [self.value(item.value, model) for item in unknown.elements if model.is_true(item.present)]
+            elements = [self.value(item.value, model) for item in unknown.elements if model.is_true(item.present)]
+            return [*elements, *(text for text, literal in unknown.members.items() if model.is_true(literal))]
         entries = {name: field for name, field in unknown.fields.items() if model.is_true(field.present)}
         for extra in unknown.extras:
             if model.is_true(extra.present):
@@ -175,8 +177,7 @@ class Values:
             circuit.require_one(literals)
             self._places[kind, unknown.number] = list(zip(literals, allowed, strict=True))
             for test, literal in _tests(unknown, kind).items():
-                for region, place in self._places[kind, unknown.number]:
-                    circuit.require(-region, literal if place.passes[test] else -literal)
+                self._require_same(literal, test, self._places[kind, unknown.number])
             for literal in unknown.whole_if if kind is ValueKind.NUMBER else ():
                 for region, place in self._places[kind, unknown.number]:
                     if not any(isinstance(member, int) or member.is_integer() for member in place.members):
@@ -201,7 +202,17 @@ class Values:
         if kind is ValueKind.NUMBER:
             return any(_is_number(unknown, member) for member in place.members)
         pattern = unknown.shape.pattern
-        return pattern is None or place.passes[self.world.languages.matching(pattern, whole=True)]
+        return pattern is None or self.world.languages.matching(pattern, whole=True) in place.passes
+
+    def _require_same(self, literal: int, test: Any, places: Sequence[tuple[int, ValueRegion]]) -> None:
+        """A test holds in just those regions that pass it. Few clauses do, as every value is in one region."""
+        require = self.world.circuit.require
+        inside = [region for region, place in places if test in place.passes]
+        if 2 * len(inside) > len(places):
+            literal, inside = -literal, [region for region, place in places if test not in place.passes]
+        require(-literal, *inside)
+        for region in inside:
+            require(-region, literal)
 
     def _transitive(self, kind: ValueKind, group: list[Unknown]) -> None:
         if len(group) < 3:
@@ -220,14 +231,44 @@ class Values:
         tests = {test: None for unknown in group for test in unknown.languages}
         patterns = (unknown.shape.pattern for unknown in group)
         tests |= {languages.matching(pattern, whole=True): None for pattern in patterns if pattern is not None}
-        names, places = list(tests), []
-        for region in languages.regions(names, max(len(group), self.world.members_of_regions)):
-            passes = dict(zip(names, region.passes, strict=True))
-            if region.is_complete and len(group) > 1:
-                places += [ValueRegion(passes, (member,), True, True) for member in region.members]
+        constants: dict[str, list[int]] = {}
+        for test in tests:
+            for text in languages.texts(test) or ():
+                constants.setdefault(text, []).append(test)
+        others = [test for test in tests if languages.texts(test) is None]
+        in_group = len(group) > 1
+        # Each constant is a region of its own, so that the many constants of roles multiply no states.
+        places = [
+            ValueRegion(
+                frozenset((*finite, *(test for test in others if languages.has(test, text)))), (text,), in_group, True
+            )
+            for text, finite in constants.items()
+        ]
+        for passes, members, is_complete in self._beside(
+            others, constants, max(len(group), self.world.members_of_regions)
+        ):
+            if is_complete and in_group:
+                places += [ValueRegion(passes, (member,), True, True) for member in members]
             else:
-                places.append(ValueRegion(passes, region.members, False, region.is_complete))
-        return places
+                places.append(ValueRegion(passes, members, False, is_complete))
+        return sorted(places, key=lambda place: by_simplicity(place.members[0]))
+
+    def _beside(
+        self, tests: list[int], constants: Collection[str], count: int
+    ) -> Iterator[tuple[frozenset[Any], tuple[str, ...], bool]]:
+        """Yield the regions of all other strings: passed tests, up to `count` members, if that is all."""
+        wanted, enough = count, count + len(constants)
+        while True:
+            regions = self.world.languages.regions(tests, wanted)
+            rest = [[text for text in region.members if text not in constants] for region in regions]
+            lacking = [region for region, members in zip(regions, rest, strict=True) if len(members) < count]
+            if wanted >= enough or all(region.is_complete for region in lacking):
+                break
+            wanted = min(2 * wanted, enough)
+        for region, members in zip(regions, rest, strict=True):
+            if members:
+                passes = frozenset(test for test, passed in zip(tests, region.passes, strict=True) if passed)
+                yield passes, tuple(members[:count]), region.is_complete and len(members) <= count
 
     def _member(self, kind: ValueKind, unknown: Unknown, model: CircuitSolver) -> Any:
         """Return the string or number: of those in one region, equal ones get the same member, others the next."""
@@ -315,9 +356,9 @@ def _numbers(group: Sequence[Unknown]) -> list[ValueRegion]:
         if not members:
             continue
         example = members[0]
-        passes = {
-            (sign, constant): example < constant if sign == "<" else example == constant for sign, constant in tests
-        }
+        passes = frozenset(
+            (sign, constant) for sign, constant in tests if (example < constant if sign == "<" else example == constant)
+        )
         places.append(ValueRegion(passes, members, low == high, low == high))
     return sorted(places, key=lambda place: (abs(place.members[0]), place.members[0] < 0))
 

@@ -143,6 +143,15 @@ class ShapeWriter:
         if schema.items is not None:
             for element in unknown.elements:
                 self._value(element.value, schema.items, is_closed=inner_is_closed)
+            for text, literal in unknown.members.items():
+                if not _may_be_string(schema.items, text):
+                    self._require(-literal)
+
+
+def _may_be_string(schema: Schema, text: str) -> bool:
+    if schema.enum and text not in schema.enum:
+        return False
+    return schema.embedded_resource or schema.int_or_string or ValueKind.STRING in _KINDS[schema.type]
 
 
 def completed(value: Any, schema: Schema) -> Any:

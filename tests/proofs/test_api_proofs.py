@@ -52,6 +52,9 @@ EXPRESSIONS = (
     "'not a bool'",
     "request.nothing == 1",
     "namespaceObject.metadata.labels.env == 'prod'",
+    "object.metadata.name != request.name",
+    "oldObject.metadata.name == 'special' || has(object.metadata.namespace)",
+    "object.metadata.namespace == 'prod' && request.namespace != 'dev'",
 )
 
 
@@ -159,7 +162,7 @@ def random_question(choose: Callable[[Any], Any]) -> ApiQuestion:
     if question.namespace == "prod":
         namespace["metadata"]["labels"]["env"] = "prod"
     deletes, creates = verb == "delete", verb == "create" or attributes.is_connect
-    return tierwall.ApiQuestion(
+    drawn = tierwall.ApiQuestion(
         **{field: getattr(question, field) for field in (*common, "verb", "group", "version", "resource")},
         subresource=subresource,
         namespace=question.namespace,
@@ -170,6 +173,25 @@ def random_question(choose: Callable[[Any], Any]) -> ApiQuestion:
         options=choose((None, {}, {"dryRun": ["All"]})),
         namespace_object=namespace if question.namespace else None,
     )
+    return as_a_server_sees_it(drawn)
+
+
+def as_a_server_sees_it(question: ApiQuestion) -> ApiQuestion:
+    """The same with the names and namespaces that objects have once an API server has read and checked them."""
+    if attributes_of(question, []).is_connect or question.subresource not in ("", "status", "scale"):
+        return question
+    changed: dict[str, Any] = {}
+    for field in ("object", "old_object"):
+        value = getattr(question, field)
+        if not isinstance(value, dict):
+            continue
+        metadata = {key: inner for key, inner in value["metadata"].items() if key != "namespace"}
+        if question.namespace:
+            metadata["namespace"] = question.namespace
+        if field == "old_object" or question.verb != "create" or question.name:
+            metadata["name"] = question.name
+        changed[field] = value | {"metadata": metadata}
+    return replace(question, **changed)
 
 
 @pytest.mark.hypothesis
@@ -292,7 +314,7 @@ def sample(choose: Callable[[Any], Any], region: dict[str, Any], read: ApiRegion
             labels.update({key: choose(texts) for key in labels if choose((True, False))})
             for container in value["spec"]["containers"]:
                 container["image"] = choose(("ok/a", choose(texts)))
-    return question
+    return as_a_server_sees_it(question)
 
 
 def _has_fields(question: ApiQuestion, fields: Mapping[str, ValueSet]) -> bool:
@@ -536,6 +558,55 @@ def test_roles_of_a_large_cluster_are_no_limit() -> None:
     result = prove(text, api=region | {"verb": "get", "user": "eve", "namespace": "ns-3"}, never="Allow")
     assert result.counterexample is not None
     assert result.counterexample.question.to_dict()["groups"] in (["team-3"], ["team-43"], ["team-83"])
+
+
+# What no API server lets through: an object of another name or namespace than the URL's.
+IDENTITY = [
+    ("update", "object.metadata.name != request.name", "Proved"),
+    ("update", "object.metadata.name != oldObject.metadata.name", "Proved"),
+    ("delete", "oldObject.metadata.name != request.name", "Proved"),
+    ("delete", "oldObject.metadata.namespace != 'dev'", "Proved"),
+    ("deletecollection", "oldObject.metadata.name == 'a'", "Refuted"),
+    ("deletecollection", "oldObject.metadata.namespace != 'dev'", "Proved"),
+    ("create", "object.metadata.namespace != 'dev'", "Proved"),
+    ("create", "!has(object.metadata.name) && request.name == ''", "Refuted"),
+    ("create", "object.metadata.name == 'a' && request.name != 'a'", "Proved"),
+    ("update", "object.metadata.exists(k, k == 'namespace' && object.metadata[k] != 'dev')", "Proved"),
+    ("update", "!object.metadata.exists(k, k == 'name')", "Proved"),
+]
+
+
+@pytest.mark.parametrize(("verb", "condition", "expected"), IDENTITY)
+def test_objects_have_the_name_and_the_namespace_of_the_request(verb: str, condition: str, expected: str) -> None:
+    spec = {"effect": "Allow", "expression": f"request.verb == '{verb}' && ({condition})"}
+    policy = yaml.safe_dump(manifest("ClusterAuthorizationPolicy", "p", spec=spec))
+    where = "!has(request.labelSelector) && !has(request.fieldSelector)"
+    region = {"verb": verb, "resource": "pods", "subresource": "", "namespace": "dev", "where": where}
+    result = prove(policy, api=region, never="Allow")
+    assert result.proof == expected, result.sentence
+    # Evictions are objects of their own.
+    loose = prove(policy, api=region | {"subresource": "eviction"}, never="Allow")
+    assert loose.proof == "Refuted" or "request.name" in condition or "!object" in condition, loose.sentence
+
+
+def test_objects_outside_of_namespaces_have_none() -> None:
+    spec = {"effect": "Allow", "expression": "has(object.metadata.namespace)"}
+    policy = yaml.safe_dump(manifest("ClusterAuthorizationPolicy", "p", spec=spec))
+    write = {"verb": "update", "subresource": ""}
+    assert prove(policy, api=write | {"namespace": ""}, never="Allow").proof == "Proved"
+    about_one = write | {"group": "", "resource": "namespaces", "namespace": "dev"}
+    assert prove(policy, api=about_one, never="Allow").proof == "Proved"
+    assert prove(
+        policy, api=write | {"group": "apps", "resource": "namespaces", "namespace": "x"}, never="Allow"
+    ).proof == ("Refuted")
+
+
+def test_a_counterexample_has_an_object_that_an_api_server_lets_through() -> None:
+    result = prove(api={"verb": "update", "user": "eve", "name": "web", "namespace": "dev"}, never="Allow")
+    assert result.counterexample is not None
+    question = result.counterexample.question.to_dict()
+    assert question["object"]["metadata"] == {"name": "web", "namespace": "dev", "labels": {"owner": "eve"}}
+    assert question["oldObject"]["metadata"] == {"name": "web", "namespace": "dev"}
 
 
 EXOTIC = """

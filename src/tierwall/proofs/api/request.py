@@ -23,6 +23,7 @@ from tierwall.logic.cel.unknown import STRING, Element, Unknown, UnknownWorld, V
 from tierwall.logic.cel.values import Values
 from tierwall.logic.circuit import FALSE
 from tierwall.logic.solver import CircuitSolver
+from tierwall.proofs.api.object_identity import OBJECTS, identified, require_identities
 from tierwall.proofs.api.object_shape import SUBRESOURCES, KnownKind, ShapeWriter, completed, known_kinds
 from tierwall.proofs.api.region import ApiRegion
 from tierwall.proofs.api.request_shape import DATA, NAME_LABEL, REQUEST, SELECTORS
@@ -159,6 +160,9 @@ class UnknownRequest:
 
     def finish(self) -> None:
         """Require what holds for objects and namespaces, as far as expressions read them."""
+        if "name" in self.request.fields:
+            self._require_name()
+        require_identities(self)
         self._require_shapes()
         if "namespaceObject" not in self._mentioned:
             return
@@ -233,7 +237,10 @@ class UnknownRequest:
         data: dict[str, Any] = {}
         if model.is_true(self.carries_data):
             data = {_QUESTION.get(name, name): values.value(unknown, model) for name, unknown in self.data.items()}
-            data |= {name: self._completed(data[name], request) for name in ("object", "old_object")}
+            name = values.value(self.name, model)
+            for field in OBJECTS if not model.is_true(self.is_connect) else ():
+                key = _QUESTION.get(field, field)
+                data[key] = self._completed(identified(data[key], field, request, name), request)
             if data["namespace_object"] is not None:
                 namespace, metadata = request["namespace"], data["namespace_object"]["metadata"]
                 named = metadata.get("labels", {}) | {NAME_LABEL: namespace}
@@ -291,7 +298,6 @@ class UnknownRequest:
         for selector in SELECTORS:
             element = _present(self.request, selector)
             require(-element.present, self.one_of("verb", ("list", "watch", "deletecollection")))
-        self._require_name()
         self._require_data(all_of((self.carries_data, -self.is_connect)))
 
     def _require_name(self) -> None:

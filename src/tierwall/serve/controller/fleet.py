@@ -19,6 +19,9 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
+from tierwall.attach.place import GATEWAY
+from tierwall.attach.reach import gateway_graph
+from tierwall.attach.target import ACCESS_POLICIES, attachments, whole_objects
 from tierwall.cluster.wanted import followed_kinds
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy.config.options import MAX_PROGRAM_SIZE, EnvoyOptions
@@ -27,7 +30,7 @@ from tierwall.engines.envoy.control.proxies import ProxyGroup
 from tierwall.engines.envoy.control.server import DiscoveryServer, ProxyNode, UnservedProxyError
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import KindKey, Snapshot
-from tierwall.serve.controller.envoy_report import EnvoyReport
+from tierwall.serve.controller.envoy_report import EnvoyReport, Generation, generation_of
 from tierwall.serve.controller.gateway_class import GATEWAY_CLASS, full_name, served_gateways
 from tierwall.serve.controller.gateway_envoys import GatewayEnvoys
 from tierwall.serve.envoy import Compilation
@@ -61,6 +64,8 @@ class FleetCompilation(NamedTuple):
     by_gateway: Mapping[str, tuple[GatewayEnvoys, Compilation]]
     gateways: frozenset[str]
     problems: tuple[Diagnostic, ...] = ()
+    # The AccessPolicies that the Envoys of each of those others must hold, and do not get.
+    withheld: Mapping[str, frozenset[Generation]] = {}
 
 
 class FleetController:
@@ -81,6 +86,7 @@ class FleetController:
         # What was last published as a whole.
         self._published: Snapshot | None = None
         self.has_published = False
+        self._withheld: Mapping[str, frozenset[Generation]] = {}
         # What is in force is at least as new as what all replicas had published at this moment, in monotonic seconds.
         self._fresh = -math.inf
         # Set when Envoys answered, so that `attend` has something to do.
@@ -95,6 +101,7 @@ class FleetController:
         gateways = frozenset(map(full_name, served_gateways(objects, self._namespaces)))
         compiled: dict[str, tuple[GatewayEnvoys, Compilation]] = {}
         problems: list[Diagnostic] = []
+        withheld: dict[str, frozenset[Generation]] = {}
         if objects is not self._published:
             for name in sorted(gateways):
                 envoys = self._by_name.get(name) or self._new(name)
@@ -102,7 +109,8 @@ class FleetController:
                     compiled[name] = envoys, envoys.prepare(objects)
                 except Exception as error:
                     problems.append(unexpected(error))
-        return FleetCompilation(objects, compiled, gateways, tuple(problems))
+                    withheld[name] = _policies_behind(objects, name)
+        return FleetCompilation(objects, compiled, gateways, tuple(problems), withheld)
 
     def enforce(self, prepared: FleetCompilation) -> None:
         """Publish what was compiled; Gateways that are gone, or not ours any more, are closed."""
@@ -113,6 +121,7 @@ class FleetController:
             if name not in prepared.gateways and envoys.is_open:
                 envoys.close()
         self._published = prepared.snapshot if not prepared.problems else None
+        self._withheld = prepared.withheld
         self.has_published = True
         self._changed()
 
@@ -163,10 +172,30 @@ class FleetController:
         """The Gateways that are served."""
         return tuple(envoys for envoys in self._by_name.values() if envoys.is_open)
 
+    def demanded(self, envoys: GatewayEnvoys) -> frozenset[Generation]:
+        """Return the generations that the Envoys of a Gateway must hold, also those that could not be compiled."""
+        return envoys.generations | self._withheld.get(envoys.name, frozenset())
+
     @property
     def reports(self) -> dict[str, EnvoyReport]:
         """Reports about the Envoys that are connected here, by Gateway."""
         return {envoys.name: envoys.report for envoys in self.gateways}
+
+
+def _policies_behind(snapshot: Snapshot, gateway: str) -> frozenset[Generation]:
+    """Return the generations of the AccessPolicies on a Gateway and on what it leads to; of all if that fails, too."""
+    try:
+        known, graph = attachments(snapshot, ACCESS_POLICIES, admitted=False), gateway_graph(snapshot)
+        policies = [
+            policy
+            for policy in known.policies
+            for place in whole_objects(known.of(policy))
+            if gateway
+            in {f"{each.namespace}/{each.name}" for each in (place, *graph.gateways(place)) if each.key == GATEWAY}
+        ]
+    except Exception:
+        policies = [policy for kind in ACCESS_POLICIES for policy in snapshot.of_kind(*kind)]
+    return frozenset(map(generation_of, policies))
 
 
 class _EngineObjects:

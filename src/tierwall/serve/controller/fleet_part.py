@@ -187,7 +187,7 @@ class FleetPart(ControllerPart):
         needs = {
             envoys.name: GatewayDemand(
                 generation_of(gateway),
-                envoys.generations,
+                self.fleet.demanded(envoys),
                 envoys.refused,
                 frozenset(gateway_pods(snapshot, gateway)),
                 envoys.closed,

@@ -26,6 +26,12 @@ from tierwall.serve.envoy import Envoy
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("needs_envoy")]
 
+
+def described(**entries: str) -> Object:
+    """A descriptor with these expressions."""
+    return {"entries": [{"name": name, "expression": text} for name, text in entries.items()]}
+
+
 # For each field a value that loses, and one that wins.
 VALUES: dict[str, tuple[Any, Any]] = {
     "traffic.timeouts": ({"request": "40s"}, {"request": "150ms"}),
@@ -44,6 +50,19 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "traffic.extAuth": (
         {"backendRef": {"name": "one", "port": 80}, "http": {}},
         {"backendRef": {"name": "guard", "port": 80}, "http": {"path": "'/ask'"}},
+    ),
+}
+VALUES |= {
+    "traffic.rateLimit.global": (
+        {"backendRef": {"name": "one", "port": 80}, "domain": "d", "descriptors": [described(who="'all'")]},
+        {"backendRef": {"name": "one", "port": 80}, "domain": "d", "descriptors": [described(who="'you'")]},
+    ),
+    "traffic.extProc": (
+        {"backendRef": {"name": "guard", "port": 80}},
+        {
+            "backendRef": {"name": "guard", "port": 80},
+            "processingOptions": {"responseBodyMode": "Buffered", "responseHeaderMode": "Skip"},
+        },
     ),
 }
 PLACE = {"gateway": "shop/edge", "listener": "http", "route": "HTTPRoute/shop/web", "rule": "a"}
@@ -203,6 +222,52 @@ def test_the_entry_of_a_list_is_observed_with_the_request_of_the_case() -> None:
         "a test does not choose `request.host` of its requests",
         "`request.path` is not what a client can send",
     ]
+
+
+def service_asked(name: str, **more: Any) -> Object:
+    return {"backendRef": {"name": name, "port": 80}, **more}
+
+
+@pytest.mark.parametrize(
+    ("field", "first", "second", "below"),
+    [
+        ("extAuth", *(service_asked("guard", http={"path": f"'/{name}'"}) for name in "abc")),
+        ("extProc", service_asked("guard"), service_asked("one"), service_asked("other")),
+        (
+            "rateLimit",
+            *(
+                {"global": service_asked("guard", domain=name, descriptors=[described(a="'b'", m="request.method")])}
+                for name in "abc"
+            ),
+        ),
+        ("rateLimit", *({"local": [{"requests": number, "unit": "Hours"}]} for number in (2, 4, 6))),
+    ],
+)
+def test_the_entry_of_every_list_is_observed(field: str, first: Object, second: Object, below: Object) -> None:
+    objects = [*PLAIN, service("guard"), service("other")]
+    entries = listed(("request.headers['x-a'] == '1'", first), ("request.path == '/p'", second))
+    objects += [
+        policy("below", "Gateway/edge", traffic={field: below}),
+        policy("list", "HTTPRoute/web", traffic={field: entries}),
+    ]
+    (part,) = first if field == "rateLimit" else ("",)
+    path = f"traffic.{field}.{part}" if part else f"traffic.{field}"
+
+    def wants(value: Object, name: str) -> Object:
+        return {
+            "effective": {path: {"value": value[part] if part else value, "from": f"AgentgatewayPolicy/shop/{name}"}}
+        }
+
+    cases: list[tuple[Object, Object]] = []
+    for given, value, name in (("1", first, "list"), ("2", second, "list")):
+        facts = {"request.path": "/p", "request.headers": {"x-a": given}}
+        cases.append(({**PLACE, "request": facts}, wants(value, name)))
+    neither = {"request.path": "/q", "request.headers": {"x-a": "2"}}
+    cases.append(({**PLACE, "request": neither}, wants(below, "below")))
+    cases.append(({**PLACE, "request": neither, "profile": "agentgateway"}, {"effective": {path: None}}))
+    cases.append(({**PLACE, "request": neither}, wants(first, "list")))
+    got = results(objects, cases)
+    assert [(case.ok, case.skipped, case.error) for case in got] == [(True, "", "")] * 4 + [(False, "", "")]
 
 
 def test_a_field_that_a_test_does_not_observe_says_why() -> None:

@@ -12,9 +12,8 @@ from tierwall.cel import Environment, Failure
 from tierwall.cel.evaluate.program import compile
 from tierwall.cel.syntax import ast
 from tierwall.engines.envoy.config.settings import authentication
-from tierwall.engines.envoy.config.settings.expressions import constant, is_valid, parsed
+from tierwall.engines.envoy.config.settings.expressions import is_valid, parsed
 from tierwall.engines.envoy.probe.observations import Explains, ProbeClient, Unobservable
-from tierwall.engines.envoy.probe.recorder import RecordingBackend
 from tierwall.engines.envoy.probe.staging import StagedSnapshot, password_of
 from tierwall.resources.resource import Resource, nested_map
 
@@ -96,43 +95,6 @@ def api_keys(
         return not without and passed == wanted
 
     return explains
-
-
-def external_service(
-    client: ProbeClient, services: Mapping[str, RecordingBackend], policies: Sequence[Resource], values: Sequence[Any]
-) -> Explains:
-    """See which service is asked, and under which path; then let the services refuse."""
-    expected = [
-        {service_of(policy, value): [f"/{_named_path(value).removeprefix('/')}"]}
-        for policy, value in zip(policies, values, strict=True)
-    ]
-    for service in services.values():
-        service.requests.clear()
-    client.send()
-    asked = {name: [request.path for request in service.requests] for name, service in services.items()}
-    asked = {name: paths for name, paths in asked.items() if paths}
-    for service in services.values():
-        service.status = 403
-    passed = client.send().passed
-    for service in services.values():
-        service.status = 200
-    return lambda value: (
-        passed and not asked if value is None else not passed and asked == expected[values.index(value)]
-    )
-
-
-def _named_path(value: Mapping[str, Any]) -> str:
-    """Return the path that a setting names; without one, the service is asked at that of the request."""
-    http = nested_map(value, "http")
-    return constant(http["path"]) if "path" in http else "/"
-
-
-def service_of(policy: Resource, value: Mapping[str, Any]) -> str:
-    """Return the Service that a setting asks, as `namespace/name`."""
-    ref = nested_map(value, "backendRef")
-    if not ref or "grpc" in value:
-        raise Unobservable("a test answers only for Services, and over HTTP")
-    return f"{ref.get('namespace') or policy.namespace}/{ref.get('name')}"
 
 
 def authorization(client: ProbeClient, values: Sequence[Sequence[Any]]) -> Explains:

@@ -25,10 +25,11 @@ from tierwall.engines.envoy.config.routes import RouteConfigurations, empty_conf
 from tierwall.engines.envoy.config.settings.places import place_of
 from tierwall.engines.envoy.config.settings.shared import SharedFilters
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
-from tierwall.engines.envoy.probe import credentials, observations
+from tierwall.engines.envoy.probe import credentials, observations, services
 from tierwall.engines.envoy.probe.given_request import GivenRequest
 from tierwall.engines.envoy.probe.observations import Explains, ProbeClient, Unobservable
 from tierwall.engines.envoy.probe.recorder import RecordingBackend
+from tierwall.engines.envoy.probe.recording_service import RecordingService
 from tierwall.engines.envoy.probe.staging import RECORDER, StagedRule, StagedSnapshot
 from tierwall.gateway.decide import MergedField, Merger, merger
 from tierwall.gateway.detail import Setting
@@ -47,7 +48,7 @@ MAX_PROGRAM_SIZE = 10_000
 _ANY_PORT = SocketAddress("127.0.0.1", 0)
 _LIMIT = "traffic.rateLimit.local"
 # The fields of which requests show the entry of a conditional list that Envoy chooses.
-_CHOSEN = frozenset(("traffic.directResponse",))
+_CHOSEN = frozenset(("traffic.directResponse", _LIMIT, *services.ASKING))
 
 _Observe = Callable[[ProbeClient, Sequence[Any]], Explains]
 # The settings that need nothing but requests.
@@ -69,10 +70,17 @@ OBSERVED = frozenset(
         "traffic.jwtAuthentication",
         "traffic.basicAuthentication",
         "traffic.apiKeyAuthentication",
-        "traffic.extAuth",
         "traffic.authorization",
+        *services.ASKING,
     )
 )
+
+
+class Services(NamedTuple):
+    """The services that policies ask, by `namespace/name`."""
+
+    over_http: Mapping[str, RecordingBackend]
+    over_grpc: Mapping[str, RecordingService]
 
 
 class ObservedSetting(NamedTuple):
@@ -106,15 +114,18 @@ class FieldProbe:
         name = f"{self._field.path}/{self._profile}/{self._phase}"
         return f"{name}/{case}" if self._field.path == _LIMIT else name
 
-    def listeners(self, recorder: SocketAddress, services: Mapping[str, SocketAddress]) -> dict[str, Any]:
+    def listeners(self, recorder: SocketAddress, answering: Services) -> dict[str, Any]:
         """Return the listeners with the routes of all places."""
         snapshot = self._stage.snapshot
+        is_grpc = self._field.path in services.OVER_GRPC
+        asked: Mapping[str, RecordingBackend | RecordingService]
+        asked = answering.over_grpc if is_grpc else answering.over_http
         addresses = {f"Service/{rule.route.namespace}/{RECORDER}": recorder for rule in self._rules.values()}
         options = EnvoyOptions(
             static=True,
             max_program_size=MAX_PROGRAM_SIZE,
             profile=self._profile,
-            endpoints={**{f"Service/{name}": address for name, address in services.items()}, **addresses},
+            endpoints={**{f"Service/{name}": service.address for name, service in asked.items()}, **addresses},
         )
         planner, compiler = RoutePlanner(snapshot, options), PolicyCompiler(snapshot, options)
         routes: dict[str, Any] = {}
@@ -149,7 +160,7 @@ class FieldProbe:
         case: int,
         expected: Setting | None,
         client: ProbeClient,
-        services: Mapping[str, RecordingBackend],
+        answering: Services,
         facts: RequestFacts,
     ) -> ObservedSetting:
         """Send requests to the place of a case; `expected` is the model's setting for a request with these facts."""
@@ -157,8 +168,8 @@ class FieldProbe:
         try:
             merged, is_list = self._merged(case, expected, facts)
             if is_list:
-                return self._chosen(expected, GivenRequest(client, facts.variables))
-            return self._explained(merged, expected, client, services)
+                return self._chosen(expected, GivenRequest(client, facts.variables), answering)
+            return self._explained(merged, expected, client, answering)
         except (Unobservable, Unenforceable) as error:
             return ObservedSetting(path, unasked=str(error))
 
@@ -204,21 +215,24 @@ class FieldProbe:
             if missing:
                 raise Unobservable(f"the question does not give {', '.join(missing)}, which a condition asks for")
 
-    def _chosen(self, expected: Setting | None, client: ProbeClient) -> ObservedSetting:
+    def _chosen(self, expected: Setting | None, client: ProbeClient, answering: Services) -> ObservedSetting:
         """Send the request of the question, and see which entry of which policy answers."""
         path = self._field.path
-        offered: list[tuple[Reference, Any]] = []
+        offered: list[tuple[Resource, Any]] = []
         for policy in policies_of(self._stage.snapshot):
             for written in fields_written_by(policy, self._field.section, self._phase):
                 entries = written.entries
-                every = [written.value] if entries is None else [entry.get("policy") for entry in entries]
-                offered += [(policy.reference, value) for value in every if not any(unenforced(path, value))]
-        explains = _PLAIN[path](client, [value for _, value in offered])
+                if written.field.path == path:
+                    chosen = [written.entry_value(entry.get("policy")) for entry in entries or ()]
+                    every = [written.value] if entries is None else [value for value in chosen if value is not None]
+                    offered += [(policy, value) for value in every if not any(unenforced(path, value))]
+        policies, values = [policy for policy, _ in offered], [value for _, value in offered]
+        explains = self._observation(client, answering, policies, values)
         if explains(expected.value if expected is not None else None):
             return ObservedSetting(path, expected)
-        for reference, value in offered:
+        for policy, value in offered:
             if explains(value):
-                return ObservedSetting(path, Setting(value, (reference,)))
+                return ObservedSetting(path, Setting(value, (policy.reference,)))
         if explains(None):
             return ObservedSetting(path)
         return ObservedSetting(path, error=f"{path}: Envoy does what no policy sets")
@@ -228,7 +242,7 @@ class FieldProbe:
         merged: MergedField | None,
         expected: Setting | None,
         client: ProbeClient,
-        services: Mapping[str, RecordingBackend],
+        answering: Services,
     ) -> ObservedSetting:
         path = self._field.path
         offered = self._offered(merged)
@@ -243,7 +257,7 @@ class FieldProbe:
         else:
             policies = [self._policy(reference) for reference in offered]
             values = list(offered.values())
-            explains = self._observation(client, services, policies, values)
+            explains = self._observation(client, answering, policies, values)
             winner = offered[expected.sources[0]] if expected is not None else None
             if explains(winner):
                 return ObservedSetting(path, expected)
@@ -257,7 +271,7 @@ class FieldProbe:
     def _observation(
         self,
         client: ProbeClient,
-        services: Mapping[str, RecordingBackend],
+        answering: Services,
         policies: Sequence[Resource],
         values: Sequence[Any],
     ) -> Explains:
@@ -269,7 +283,11 @@ class FieldProbe:
             case "traffic.apiKeyAuthentication":
                 return credentials.api_keys(client, self._stage, policies, values)
             case "traffic.extAuth":
-                return credentials.external_service(client, services, policies, values)
+                return services.external_service(client, answering.over_http, policies, values)
+            case "traffic.extProc":
+                return services.processing(client, answering.over_grpc, policies, values)
+            case "traffic.rateLimit.global":
+                return services.counting(client, answering.over_grpc, policies, values)
         return _PLAIN[self._field.path](client, values)
 
     def _offered(self, merged: MergedField | None) -> dict[Reference, Any]:

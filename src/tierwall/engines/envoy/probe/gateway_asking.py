@@ -10,7 +10,7 @@ from __future__ import annotations
 import http.client
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -19,17 +19,19 @@ from msgspec.structs import replace
 from tierwall.core.answer import Answer
 from tierwall.core.protocols import EngineReply
 from tierwall.engines.envoy.config.compile import XdsResources
-from tierwall.engines.envoy.probe.credentials import service_of
 from tierwall.engines.envoy.probe.field_probe import (
     CASE,
     MAX_PROGRAM_SIZE,
     OBSERVED,
     FieldProbe,
     ObservedSetting,
+    Services,
     policies_of,
 )
 from tierwall.engines.envoy.probe.observations import ObservedAnswer, Unobservable
 from tierwall.engines.envoy.probe.recorder import RecordingBackend
+from tierwall.engines.envoy.probe.recording_service import RecordingService
+from tierwall.engines.envoy.probe.services import OVER_GRPC, service_of
 from tierwall.engines.envoy.probe.standalone import StandaloneEnvoy
 from tierwall.engines.probe import EngineProbe
 from tierwall.gateway.model.conditional import RequestFacts
@@ -81,12 +83,16 @@ class GatewayProbe(EngineProbe[GatewayCase]):
         staged = [[self._stage(number, case, path) for path in self._fields(case)] for number, case in enumerate(cases)]
         with ExitStack() as stack:
             recorder = stack.enter_context(closing(RecordingBackend()))
-            services = {name: stack.enter_context(closing(RecordingBackend())) for name in self._services()}
-            addresses = {name: service.address for name, service in services.items()}
+            over_http = set(self._services("traffic.extAuth"))
+            over_grpc = {name for field in OVER_GRPC for name in self._services(field)}
+            answering = Services(
+                {name: stack.enter_context(closing(RecordingBackend())) for name in sorted(over_http)},
+                {name: stack.enter_context(closing(RecordingService())) for name in sorted(over_grpc)},
+            )
             listeners: dict[str, Any] = {}
             clusters: dict[str, Any] = {}
             for stage in self._stages.values():
-                listeners |= stage.listeners(recorder.address, addresses)
+                listeners |= stage.listeners(recorder.address, answering)
                 clusters |= stage.clusters
             ports: Mapping[str, int] = {}
             if listeners:
@@ -98,7 +104,7 @@ class GatewayProbe(EngineProbe[GatewayCase]):
                 observed = []
                 for path, stage in zip(self._fields(case), stages, strict=True):
                     client = PlaceClient(ports.get(stage.port(number), 0), number, recorder)
-                    observed.append(stage.observe(number, effective.get(path), client, services, facts))
+                    observed.append(stage.observe(number, effective.get(path), client, answering, facts))
                 yield _reply(case.answer, observed)
 
     def _stage(self, number: int, case: GatewayCase, path: str) -> FieldProbe:
@@ -117,19 +123,24 @@ class GatewayProbe(EngineProbe[GatewayCase]):
 
     def _written(self, phase: Phase) -> set[str]:
         every = (fields_written_by(policy, "traffic", phase) for policy in policies_of(self._snapshot))
-        return {item.field.path for written in every for item in written} & OBSERVED
+        # A list has every part of a property, and its entries may lack some.
+        set_somewhere = (
+            item
+            for written in every
+            for item in written
+            if item.entries is None or any(map(item.has_part, item.entries))
+        )
+        return {item.field.path for item in set_somewhere} & OBSERVED
 
-    def _services(self) -> set[str]:
-        """Return the Services that policies ask about requests, as `namespace/name`."""
-        out: set[str] = set()
+    def _services(self, field: str) -> Iterator[str]:
+        """Yield the Services that a field of policies asks about requests, as `namespace/name`."""
         for policy in policies_of(self._snapshot):
             for written in (item for phase in PHASES for item in fields_written_by(policy, "traffic", phase)):
-                if written.field.path == "traffic.extAuth" and isinstance(written.value, dict):
-                    try:
-                        out.add(service_of(policy, written.value))
-                    except Unobservable:
-                        continue
-        return out
+                entries = [written.entry_value(entry.get("policy")) for entry in written.entries or ()]
+                for value in [written.value, *entries] if written.field.path == field else ():
+                    if isinstance(value, dict):
+                        with suppress(Unobservable):
+                            yield service_of(policy, value)
 
 
 class PlaceClient:

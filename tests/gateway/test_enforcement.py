@@ -131,7 +131,7 @@ def test_inline_settings_and_backends_that_envoy_does_not_serve_are_found() -> N
     tunnel = {"tunnel": {"backendRef": {"name": "one", "port": 80}}}
     static = {"host": "a.example", "port": 80, "policies": tunnel}
     objects = [
-        backend("model", ai={"provider": {"openai": {}}}),
+        backend("model", ai={"provider": {"gemini": {}}}),
         backend("whole", static={"host": "a.example", "port": 80}, policies=tunnel),
         backend("part", mcp={"targets": [{"name": "t", "static": static}]}),
     ]
@@ -139,6 +139,6 @@ def test_inline_settings_and_backends_that_envoy_does_not_serve_are_found() -> N
     for finding in envoy_findings(Snapshot.of(load_objects(objects))):
         said[str(finding.reference).rpartition("/")[2]] = str(finding.message)
     assert set(said) == {"model", "whole", "part"}
-    assert "`spec.ai` is not supported" in said["model"]
+    assert "provider gemini is not supported" in said["model"]
     assert "`backend.tunnel`" in said["whole"]
     assert "`backend.tunnel`" in said["part"]

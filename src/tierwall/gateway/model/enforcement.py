@@ -185,15 +185,17 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     "backend.auth.oauthTokenExchange": _not(_NO_EXCHANGE),
     "backend.auth.crossAppAccess": _not(_NO_EXCHANGE),
     "backend.auth.jwtSign": _not("Envoy does not sign tokens; the client's own header is removed"),
-    "backend.ai.prompt": _not(_NO_AI),
+    "backend.ai.prompt": _not(_NO_AI, restricts=True),
     "backend.ai.promptGuard": _not(_NO_AI, restricts=True),
     "backend.ai.defaults": _not(_NO_AI),
     "backend.ai.overrides": _not(_NO_AI, restricts=True),
     "backend.ai.transformations": _not(_NO_AI, restricts=True),
     "backend.ai.finalTransformations": _not(_NO_AI, restricts=True),
-    "backend.ai.modelAliases": _not(_NO_AI),
+    "backend.ai.modelAliases": _not(_NO_AI, restricts=True),
     "backend.ai.promptCaching": _not(_NO_AI),
-    "backend.ai.routes": _not(_NO_AI),
+    "backend.ai.routes": _limited(
+        "Envoy translates nothing: what the provider does not understand itself is answered with 500"
+    ),
     "backend.mcp.authentication": _limited(
         "a token that `traffic.jwtAuthentication` has checked does not reach it", restricts=True
     ),

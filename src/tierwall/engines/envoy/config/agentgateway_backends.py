@@ -1,7 +1,7 @@
-"""AgentgatewayBackends that Envoy serves: a static host, or an MCP server by its host (docs/gateway.md#backends).
+"""AgentgatewayBackends that Envoy serves: hosts, MCP servers, providers of language models (docs/gateway.md#backends).
 
-Everything else needs what only agentgateway does: it speaks to language models in their own words, joins MCP servers
-and finds them by labels. Requests to such a backend are answered with 500.
+Everything else needs what only agentgateway does: it translates between the words of providers, joins MCP servers and
+finds them by labels. Requests to such a backend are answered with 500.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 from ipaddress import IPv6Address
 from typing import NamedTuple
 
+from tierwall.engines.envoy.config.model_backends import model_provider
 from tierwall.engines.envoy.config.options import SocketAddress
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.values.addresses import read_ip
 
-HINT = "use `static`, or one MCP target with a host; several servers need a backend and a path each"
+HINT = "use `static`, one provider of models without a model of its own, or one MCP target with a host"
 _DEFAULT_PATH = "/mcp"
-_OTHERS = ("ai", "a2a", "aws", "dynamicForwardProxy")
+_HTTPS = 443
+_OTHERS = ("a2a", "aws", "dynamicForwardProxy")
 
 
 class BackendTarget(NamedTuple):
@@ -24,16 +26,30 @@ class BackendTarget(NamedTuple):
     address: SocketAddress
     section: str = ""
     path: str = ""
+    # Whether it is reached over TLS, with authorities of the system.
+    tls: bool = False
 
 
 def backend_target(backend: Resource) -> BackendTarget | str:
     """Return where a backend is, or the part of it that Envoy does not serve."""
     if (other := next((field for field in _OTHERS if field in backend.spec), None)) is not None:
         return f"`spec.{other}`"
+    if "ai" in backend.spec:
+        return _model_target(backend)
     if "mcp" in backend.spec:
         return _mcp_target(nested_map(backend.spec, "mcp"))
     static = nested_map(backend.spec, "static")
     return "`spec.static.unixPath`" if "unixPath" in static else _located(static.get("host"), static.get("port"))
+
+
+def _model_target(backend: Resource) -> BackendTarget | str:
+    provider = model_provider(backend)
+    if isinstance(provider, str):
+        return provider
+    if provider.host:
+        return BackendTarget(SocketAddress(provider.host, _HTTPS), provider.section, tls=True)
+    target = _located(provider.value.get("host"), provider.value.get("port"))
+    return target if isinstance(target, str) else target._replace(section=provider.section)
 
 
 def _mcp_target(mcp: object) -> BackendTarget | str:

@@ -62,7 +62,7 @@ def backend_address(
     if (resource.group, resource.kind) == BACKEND:
         target = backend_target(resource)
         known = not isinstance(target, str) and (NAME.fullmatch(target.address.host) or read_ip(target.address.host))
-        return (target.address, False) if known and not isinstance(target, str) else None
+        return (target.address, target.tls) if known and not isinstance(target, str) else None
     mcp = nested_map(resource.spec, "mcp")
     port = mcp["port"] if type(mcp.get("port")) is int else 0
     name, host = mcp.get("serviceName"), mcp.get("hostname")

@@ -24,9 +24,11 @@ from tierwall.engines.envoy.config.agentgateway_backends import HINT, backend_ta
 from tierwall.engines.envoy.config.chain_rule import mirroring_rule
 from tierwall.engines.envoy.config.fence import ObjectFence
 from tierwall.engines.envoy.config.grpc_routes import is_grpc
+from tierwall.engines.envoy.config.model_backends import PathChange, provider_of, unusable_routes
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.settings.compiler import SettingsCompiler
 from tierwall.engines.envoy.config.settings.mcp_rules import MessageFilters
+from tierwall.engines.envoy.config.settings.model_headers import header_changes
 from tierwall.engines.envoy.config.settings.places import place_of
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.resources.resource import Identity, Resource
@@ -50,8 +52,8 @@ class RouteBackend(Struct, frozen=True, eq=False):
     changes: Any | None = None
     # What settings make filters do with its requests alone.
     messages: MessageFilters = MessageFilters()
-    # The path of an MCP server, whatever the client asks for.
-    path: str = ""
+    # The path of an MCP server, whatever the client asks for, or those of a provider of models.
+    paths: tuple[PathChange, ...] = (PathChange(),)
     # A part of the reference that is not supported: its requests are answered with 500.
     unsupported: str = ""
     # The policies whose settings it has.
@@ -101,12 +103,12 @@ class BackendPlanner:
         self, gateway: Resource, listener: Listener, chain: Sequence[RouteRule], ref: BackendRef
     ) -> RouteBackend:
         resource = ref.place.resource(self._snapshot) if unresolved(self._snapshot, ref) is None else None
-        path = ""
+        paths: tuple[PathChange, ...] = (PathChange(),)
         if resource is not None and ref.place.key == BACKEND:
             target = backend_target(resource)
             if isinstance(target, str):
                 return self._closed_backend(gateway, listener, ref, target, HINT)
-            path = target.path
+            paths = (PathChange(path=target.path),)
         cluster = self._cluster(resource, ref.port) if resource is not None else None
         if resource is None or cluster is None:
             effect = "are not made" if isinstance(ref, mirrors.MirrorRef) else "are answered with 500"
@@ -128,6 +130,11 @@ class BackendPlanner:
             except Unenforceable as error:
                 part, problem = f"{secured.reference} with a mistake", f"{secured.reference} cannot be used ({error})"
                 return self._closed_backend(gateway, listener, ref, part, backend_tls.HINT, problem)
+        if (provider := provider_of(resource)) is not None:
+            paths = provider.path_changes(settings.model_routes)
+            if unsupported := unusable_routes(paths, self._options.max_program_size):
+                return self._closed_backend(gateway, listener, ref, unsupported, HINT)
+            by_protocol += header_changes(provider)
         policies = settings.policies | ({secured.identity} if secured is not None else set())
         settings._replace(changes=(*by_protocol, *settings.changes)).apply_to_cluster(cluster)
         if unsupported := app_protocol.missing_tls(protocol, cluster):
@@ -142,7 +149,7 @@ class BackendPlanner:
             clusters.external_host(resource),
             changes,
             settings.messages,
-            path,
+            paths,
             settings=policies,
         )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import product
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -28,10 +29,11 @@ from tierwall.engines.envoy.config.delegated_routes import REFUSED, ChainEnd, Ch
 from tierwall.engines.envoy.config.fence import ObjectFence
 from tierwall.engines.envoy.config.grpc_routes import grpc_precedence, http_match, is_grpc
 from tierwall.engines.envoy.config.host_names import most_specific, wider_names
+from tierwall.engines.envoy.config.model_backends import PathChange, unread_path
 from tierwall.engines.envoy.config.names import PLACE, backend_of_cluster
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.planned_backends import UNSUPPORTED, BackendPlanner, Mirror, RouteBackend
-from tierwall.engines.envoy.config.route_rules import apply_filters, is_plain, plain_match, precedence, replace_path
+from tierwall.engines.envoy.config.route_rules import apply_filters, is_plain, plain_match, precedence
 from tierwall.engines.envoy.config.settings.compiler import SettingsCompiler
 from tierwall.engines.envoy.config.settings.places import place_of
 from tierwall.engines.envoy.config.settings.repeated_headers import refuse_repeats
@@ -230,14 +232,17 @@ class RoutePlanner:
         rule = chain_rule(end.chain, settings.overruling)
         matches = [http_match(match) if is_grpc(route) else match for match in end.matches]
         replaces = replaces_prefix(rule)
-        for path in chain_matches(matches, size, replaces):
+        of_backends = [backend.paths for backend in parts.backends if backend.cluster is not None]
+        for path, change in product(chain_matches(matches, size, replaces), next(iter(of_backends), (PathChange(),))):
             message = route_components_pb2.Route(name=_message_name(end), match=path)
+            if change.suffix:
+                message.match.headers.add(name=":path", string_match={"safe_regex": {"regex": change.pattern}})
             if is_grpc(route):
                 message.match.grpc.SetInParent()
             message.metadata.CopyFrom(place(gateway, listener, parts.backends))
             unsupported = path_problem(matches, size, replaces) if len(matches) > 1 else ""
             unsupported = unsupported or apply_filters(message, matches[-1], rule.get("filters"), listener, size)
-            planned = self._route(message, unsupported, end, matches, rule, parts)
+            planned = self._route(message, unsupported, end, matches, rule, parts, change)
             refuse_repeats(message, settings.messages, *(backend.messages for backend in parts.backends))
             with_settings = _with_settings(planned, settings)
             if with_settings.unsupported and not planned.unsupported and not settings.closed:
@@ -253,16 +258,18 @@ class RoutePlanner:
         matches: Sequence[Mapping[str, Any]],
         rule: Mapping[str, Any],
         parts: _RuleParts,
+        change: PathChange,
     ) -> PlannedRoute:
         backends, copies = parts.backends, parts.mirrors
         has_backend = any(backend.cluster is not None for backend in backends)
         if has_backend and not message.HasField("redirect"):
             unsupported = unsupported or rule_settings.apply_settings(message, rule)
-        paths = {backend.path for backend in backends if backend.cluster is not None}
+        paths = {backend.paths for backend in backends if backend.cluster is not None}
         if len(paths) > 1:
             unsupported = unsupported or "a rule whose backends have different paths"
-        elif has_backend and not message.HasField("redirect") and (path := next(iter(paths))):
-            replace_path(message.route, path)
+        elif has_backend and not message.HasField("redirect"):
+            unsupported = unsupported or change.problem or unread_path(rule, next(iter(paths)))
+            change.apply(message.route)
         # A copy that cannot be made as it should be is not left out: somebody counts on it.
         unsupported = unsupported or next((copy.unsupported for copy, _ in copies if copy.unsupported), "")
         if any(copy.messages.of_messages for copy, _ in copies):

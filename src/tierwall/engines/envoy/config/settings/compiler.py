@@ -16,6 +16,7 @@ from tierwall.engines.envoy.config.agentgateway_backends import backend_target
 from tierwall.engines.envoy.config.chain_rule import native_setters
 from tierwall.engines.envoy.config.fence import failure
 from tierwall.engines.envoy.config.matchers import packed
+from tierwall.engines.envoy.config.model_backends import ANTHROPIC, provider_of
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.settings import (
     authentication,
@@ -126,7 +127,10 @@ class SettingsCompiler:
         if (backend.group, backend.kind) == BACKEND and not isinstance(target := backend_target(backend), str):
             section = target.section
         place = place._replace(backend=backend, section=section)
-        return self._compiled(place, [("PostRouting", self._reader.at(place, "backend"))])
+        read = self._reader.at(place, "backend")
+        routes = read.fields.get("backend.ai.routes")
+        settings = self._compiled(place, [("PostRouting", read)])
+        return settings._replace(model_routes=routes.value) if routes is not None else settings
 
     def _compiled(self, place: RequestPlace, read: list[tuple[Phase, PlaceSettings]]) -> RouteSettings:
         closed: list[str] = []
@@ -307,8 +311,10 @@ class SettingsCompiler:
     def _backend_tls(self, field: EffectiveField, phase: Phase) -> upstream.ClusterChange:
         return upstream.tls(self._snapshot, field.source.resource, field.value)
 
-    def _credentials(self, field: EffectiveField, phase: Phase) -> upstream.ClusterChange:
-        change, problems = credentials(self._snapshot, field.source.resource, field.value)
+    def _credentials(self, field: EffectiveField, backend: Resource, section: str) -> upstream.ClusterChange:
+        provider = provider_of(backend)
+        is_anthropic = provider is not None and provider.kind == ANTHROPIC
+        change, problems = credentials(self._snapshot, field.source.resource, field.value, is_anthropic)
         self._diagnostics.update(dict.fromkeys(_not_enforced(field, error) for error in problems))
         return change
 
@@ -353,7 +359,9 @@ def _of_listener(make: Callable[[SettingsCompiler, EffectiveField], Any]) -> Com
 
 
 # Fields that concern the requests to a backend, and need to know it.
-BACKEND_FIELDS: Mapping[str, Callable[[SettingsCompiler, EffectiveField, Resource, str], MessageFilters]] = {
+CompileBackendField = Callable[[SettingsCompiler, EffectiveField, Resource, str], MessageFilters | RouteChange]
+BACKEND_FIELDS: Mapping[str, CompileBackendField] = {
+    "backend.auth": SettingsCompiler._credentials,
     "backend.extAuth": SettingsCompiler._ext_auth_of_backend,
     "backend.mcp.authentication": SettingsCompiler._mcp_tokens,
     "backend.mcp.authorization": SettingsCompiler._mcp_rules,
@@ -370,7 +378,8 @@ FIELDS: Mapping[str, CompileField] = {
     "backend.tcp": _plain(upstream.tcp),
     "backend.tls": SettingsCompiler._backend_tls,
     "backend.http": _plain(upstream.http),
-    "backend.auth": SettingsCompiler._credentials,
+    # Routes choose by it what becomes of their paths.
+    "backend.ai.routes": _of_listeners,
     "backend.transformation": _plain(backend_transformation),
     "traffic.extAuth": SettingsCompiler._ext_auth,
     "traffic.extProc": SettingsCompiler._ext_proc,

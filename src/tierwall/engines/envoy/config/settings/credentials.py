@@ -21,6 +21,8 @@ from tierwall.resources.resource import Identity, Resource, list_of_maps, nested
 from tierwall.resources.snapshot import Snapshot
 
 _DEFAULT = {"header": {"name": "Authorization", "prefix": "Bearer "}}
+_API_KEY = {"name": "x-api-key"}
+_ANTHROPIC_TOKEN = "sk-ant-oat"
 _KEY, _BEARER = "Authorization", "Bearer "
 # Kinds of credentials that Tierwall cannot get (docs/gateway.md#obeyed-by-run).
 _FROM_ELSEWHERE = ("aws", "azure", "gcp", "oauthTokenExchange", "crossAppAccess", "jwtSign")
@@ -33,8 +35,13 @@ class CredentialChange(NamedTuple):
     problems: tuple[Unenforceable, ...]
 
 
-def credentials(snapshot: Snapshot, policy: Resource, value: Mapping[str, Any]) -> CredentialChange:
-    """Put the credentials into requests; remove what the client sent where one could not be had."""
+def credentials(
+    snapshot: Snapshot, policy: Resource, value: Mapping[str, Any], is_anthropic: bool = False
+) -> CredentialChange:
+    """Put the credentials into requests; remove what the client sent where one could not be had.
+
+    Anthropic takes keys in a header of its own, unless the location is given.
+    """
     written = header_mutation_pb2.HeaderMutation()
     removed = header_mutation_pb2.HeaderMutation()
     problems: list[Unenforceable] = []
@@ -44,6 +51,10 @@ def credentials(snapshot: Snapshot, policy: Resource, value: Mapping[str, Any]) 
             removed.mutations.request_mutations.add().remove = header["name"]
     for location, credential in _credentials(snapshot, policy, value):
         header = nested_map(location, "header")
+        if is_anthropic and location is _DEFAULT:
+            is_key = not str(credential).startswith(_ANTHROPIC_TOKEN)
+            header, other = (_API_KEY, header) if is_key else (header, _API_KEY)
+            removed.mutations.request_mutations.add().remove = other["name"]
         if not header:
             # The table of settings closes the place (tierwall.gateway.model.enforcement).
             continue

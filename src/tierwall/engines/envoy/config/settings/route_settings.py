@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -22,6 +23,8 @@ class RouteSettings(NamedTuple):
     messages: MessageFilters = MessageFilters()
     # The fields of policies that beat what rules of parents set by themselves.
     overruling: frozenset[str] = frozenset()
+    # What requests to language models are, by the suffixes of their paths.
+    model_routes: Mapping[str, Any] = {}
 
     def apply_to_cluster(self, cluster: Any) -> None:
         """Apply the settings of a backend to its cluster, which gets a name of its own if it changes."""

@@ -385,3 +385,30 @@ def test_what_is_refused_does_not_depend_on_what_a_client_accepts(attacked: Atta
             head = f"content-type: application/json\r\naccept: {accept}\r\nx-env: prod\r\n"
             exchange = attacked.send(request("POST", "/a2a", body, head))
             assert (exchange.reached, exchange.statuses[0]) == (False, 400)
+
+
+@pytest.mark.parametrize("path", ["/a2a", "/tools"])
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("application/json", b'{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"text":"hi"}]}}'),
+        ("application/a2a+json", b'{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"text":"hi"}]}}'),
+        ("application/grpc", b"\x00\x00\x00\x00\x02\x0a\x00"),
+    ],
+)
+def test_a2a_in_other_bindings_is_refused_and_told_why(attacked: Attacked, path: str, kind: str, body: bytes) -> None:
+    """Nobody can tell them from a call that cannot be read (docs/tool.md#callers-that-speak-a2a)."""
+    head = f"content-type: {kind}\r\naccept: application/json\r\nx-env: prod\r\n"
+    exchange = attacked.send(request("POST", f"{path}/message:send", body, head))
+    assert not exchange.reached
+    assert b"MCP" in exchange.answers[0]
+    # A gRPC client reads the status from a header.
+    is_grpc = kind == "application/grpc"
+    assert exchange.statuses == ((200,) if is_grpc else (400,))
+    assert (b"grpc-status: 13" in exchange.answers[0].lower()) is is_grpc
+
+
+def test_rules_about_http_grant_the_requests_of_a2a_without_a_body(attacked: Attacked) -> None:
+    for verb, path in (("GET", "/a2a/tasks/7"), ("DELETE", "/a2a/tasks/7/pushNotificationConfigs/1")):
+        assert attacked.send(request(verb, path, b"", "x-env: prod\r\n")).reached
+        assert attacked.send(request(verb, path, b"", "x-env: test\r\n")).statuses == (403,)

@@ -111,13 +111,14 @@ def parsing(*reading: str) -> Make:
     return make
 
 
-def with_policy(rules: int) -> Make:
-    """Everything that a protected route has, with a policy of this many rules."""
+def with_policy(rules: int, counts: bool = False) -> Make:
+    """Everything that a protected route has, with a policy of this many rules; Envoy may count their verdicts."""
 
     def make(backend: SocketAddress, port: int, authority: CertificateAuthority) -> XdsResources:
         compiled = compile_policy(policy_of(rules), Backend("bench", "backend"), 443, None, 100)
         checkpoint = Checkpoint.of("backend", ["bench"], [compiled])
-        filters = http_filters(EnvoyOptions(static=True), PolicyFilters.of({checkpoint.name: checkpoint}).messages)
+        policies = PolicyFilters().after({checkpoint.name: checkpoint}, number=1, acknowledged=0, counts=counts)
+        filters = http_filters(EnvoyOptions(static=True), policies.messages)
         return resources(Protection((checkpoint,)), list(filters), backend, port, authority)
 
     return make
@@ -189,12 +190,12 @@ def connect(port: int, context: ssl.SSLContext) -> Connection:
     return context.wrap_socket(plain, server_hostname="127.0.0.1")
 
 
-def call(tool: str) -> bytes:
+def call(tool: str, accepts: str = "application/json, text/event-stream") -> bytes:
     """A call as it is on the wire."""
     params = {"name": tool, "arguments": {"city": "Graz", "days": 3, "note": "x" * 100}}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": CALL, "params": params}).encode()
     head = "POST /mcp HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
-    head += f"accept: application/json, text/event-stream\r\ncontent-length: {len(body)}\r\n\r\n"
+    head += f"accept: {accepts}\r\ncontent-length: {len(body)}\r\n\r\n"
     return head.encode() + body
 
 

@@ -1,5 +1,8 @@
 """Instructions of Envoy for a tool call, strict parsing alone and with a policy: `python -m bench envoy_instructions`.
 
+The last two chains are the policy with a count for every rule (`run --otlp`), and asked by a client that accepts only
+JSON, as those of A2A do.
+
 callgrind (of valgrind) counts them, so other programs on the machine do not matter. The chains are those of
 `bench envoy`. Two counts of one chain differ by up to one per cent.
 """
@@ -36,14 +39,20 @@ from tierwall.engines.envoy.probe.client import CertificateAuthority
 from tierwall.engines.envoy.probe.standalone import StandaloneEnvoy
 
 WARM_UP, REQUESTS = 640, 400
-CHAINS: dict[str, tuple[Make, str]] = {
-    "parsing only": (parsing(MCP), "tool-0"),
-    "strict parsing only": (parsing(MCP, STRICT), "tool-0"),
-    "10,000 rules": (with_policy(10_000), f"tool-{TOOLS_PER_CALLER - 1}"),
+LAST = call(f"tool-{TOOLS_PER_CALLER - 1}")
+CHAINS: dict[str, tuple[Make, bytes]] = {
+    "parsing only": (parsing(MCP), call("tool-0")),
+    "strict parsing only": (parsing(MCP, STRICT), call("tool-0")),
+    "10,000 rules": (with_policy(10_000), LAST),
+    "10,000 rules, counted": (with_policy(10_000, counts=True), LAST),
+    "10,000 rules, only JSON": (
+        with_policy(10_000),
+        call(f"tool-{TOOLS_PER_CALLER - 1}", accepts="application/json"),
+    ),
 }
 
 
-def count(make: Make, tool: str, folder: Path) -> list[float]:
+def count(make: Make, data: bytes, folder: Path) -> list[float]:
     """Return the instructions for a call, one at a time and sixteen at once."""
     with ExitStack() as stack:
         backend, _ = started(stack, authorize=False)
@@ -52,7 +61,6 @@ def count(make: Make, tool: str, folder: Path) -> list[float]:
         [port] = envoy.ports().values()
         context = authority.context(CALLER)
         connections = [stack.enter_context(connect(port, context)) for _ in range(max(AT_ONCE))]
-        data = call(tool)
         send(connections, data, WARM_UP)
         control(envoy.process.pid, "--instr=on")
         counts = []
@@ -97,7 +105,7 @@ def main() -> None:
             patch.object(standalone, "find_envoy", lambda: EnvoyBinary(wrapper, envoy.version)),
             patch.object(standalone, "_PATIENCE_S", 300.0),
         ):
-            counted = {chain: count(make, tool, folder) for chain, (make, tool) in CHAINS.items()}
+            counted = {chain: count(make, data, folder) for chain, (make, data) in CHAINS.items()}
         for chain, counts in counted.items():
             ratios = [mine / strict for mine, strict in zip(counts, counted["strict parsing only"], strict=True)]
             print(f"{chain:<26}{counts[0]:>16,.0f}{counts[1]:>18,.0f}{ratios[0]:>16.3f}{ratios[1]:>6.3f}")

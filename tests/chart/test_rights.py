@@ -63,6 +63,7 @@ CONTROLLER = (
     | write("patch,update", "agentgateway.dev", "agentgatewaypolicies/status")
     | write("patch,update", AGENTIC[0], "accesspolicies/status", "xaccesspolicies/status")
     | write("patch,update", AGENTIC[1], "accesspolicies/status", "xaccesspolicies/status")
+    | write("patch,update", GATEWAY, "backendtlspolicies/status")
     | write("patch,update", GATEWAY, "gatewayclasses/status", "gateways/status", "listenersets/status")
     | write("patch,update", GATEWAY, *(f"{kind}routes/status" for kind in ("grpc", "http", "tcp", "tls", "udp")))
     | write("patch,update", "gateway.networking.x-k8s.io", "xlistenersets/status")

@@ -431,6 +431,99 @@ def test_dropped_rules_are_named() -> None:
     assert entry.conditions[2].message.startswith("Dropped Rule rules[1]: filter ExtensionRef is not supported")
 
 
+def backend_tls(name: str = "t", **spec: Any) -> Object:
+    wanted = {"hostname": "x.example", "wellKnownCACertificates": "System"}
+    targets = [{"group": "", "kind": "Service", "name": "x"}]
+    return make.manifest("BackendTLSPolicy", "a", name, {"targetRefs": targets, "validation": wanted, **spec})
+
+
+def secured(*policies: Object) -> tuple[Object, ...]:
+    """A Service that wants TLS, behind a route, with policies about it."""
+    ports = [{"port": 80, "name": "web", "appProtocol": "https"}]
+    return gateway(), route(), make.manifest("Service", "a", "x", {"ports": ports}, "v1"), *policies
+
+
+def test_a_route_goes_by_the_policies_and_backends_that_envoy_goes_by() -> None:
+    def said(*objects: Object) -> dict[str, tuple[str, str]]:
+        (entry,) = status(planned(GatewayStatusPlanner(), world(*objects)), "HTTPRoute", "r").parents or ()
+        return reasons(entry.conditions)
+
+    assert said(*secured())["Accepted"] == ("False", "UnsupportedValue")
+    assert said(*secured(backend_tls()))["Accepted"] == ("True", "Accepted")
+    kind = {"group": "agentgateway.dev", "kind": "AgentgatewayBackend", "name": "b"}
+    routed = gateway(), route(rules=[{"backendRefs": [kind]}])
+    assert said(*routed)["ResolvedRefs"] == ("False", "BackendNotFound")
+    spec = {"static": {"host": "b.example", "port": 80}}
+    backend = make.manifest("AgentgatewayBackend", "a", "b", spec, "agentgateway.dev/v1alpha1")
+    assert said(*routed, backend)["ResolvedRefs"] == ("True", "ResolvedRefs")
+
+
+RESOLVED = ("True", "ResolvedRefs")
+
+
+@pytest.mark.parametrize(
+    ("validation", "accepted", "resolved"),
+    [
+        ({"wellKnownCACertificates": "System"}, ("True", "Accepted"), RESOLVED),
+        ({"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "ca"}]}, ("True", "Accepted"), RESOLVED),
+        (
+            {"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "gone"}]},
+            ("False", "NoValidCACertificate"),
+            ("False", "InvalidCACertificateRef"),
+        ),
+        (
+            {"caCertificateRefs": [{"group": "", "kind": "Secret", "name": "ca"}]},
+            ("False", "NoValidCACertificate"),
+            ("False", "InvalidKind"),
+        ),
+        ({}, ("False", "Invalid"), RESOLVED),
+        (
+            {"wellKnownCACertificates": "System", "subjectAltNames": [{"type": "URI", "uri": "x"}]},
+            ("False", "Invalid"),
+            RESOLVED,
+        ),
+    ],
+)
+def test_a_backend_tls_policy_says_whether_it_can_be_used(
+    validation: Object, accepted: tuple[str, str], resolved: tuple[str, str]
+) -> None:
+    policy = backend_tls(validation={"hostname": "x.example", **validation})
+    snapshot = world(*secured(policy), make.authority("a", "ca"))
+    (entry,) = status(planned(GatewayStatusPlanner(), snapshot), "BackendTLSPolicy", "t").ancestors or ()
+    assert (entry.ref.kind, entry.ref.namespace, entry.ref.name) == ("Gateway", "a", "g")
+    assert reasons(entry.conditions) == {"Accepted": accepted, "ResolvedRefs": resolved}
+    # What is said of the policy is what Envoy has.
+    resources, _ = compile(snapshot, EnvoyOptions(gateways=frozenset(("a/g",))))
+    is_used = any(cluster.HasField("transport_socket") for cluster in resources.clusters.values())
+    assert is_used == (accepted[0] == "True")
+
+
+def test_of_several_backend_tls_policies_those_that_count_nowhere_are_in_conflict() -> None:
+    def said(*policies: Object) -> dict[str, str]:
+        statuses = planned(GatewayStatusPlanner(), world(*secured(*policies)))
+        return {
+            identity[3]: reasons(entry.conditions)["Accepted"][1]
+            for identity, each in statuses.items()
+            for entry in each.ancestors or ()
+        }
+
+    of_port = [{"group": "", "kind": "Service", "name": "x", "sectionName": "web"}]
+    other_port = [{"group": "", "kind": "Service", "name": "x", "sectionName": "else"}]
+    assert said(backend_tls("b"), backend_tls("a")) == {"a": "Accepted", "b": "Conflicted"}
+    assert said(backend_tls("a"), backend_tls("b", targetRefs=of_port)) == {"a": "Conflicted", "b": "Accepted"}
+    assert said(backend_tls("a"), backend_tls("b", targetRefs=other_port)) == {"a": "Accepted"}
+
+
+def test_a_backend_tls_policy_that_leaves_our_gateway_loses_our_entry() -> None:
+    planner, snapshot = GatewayStatusPlanner(), world(*secured(backend_tls()))
+    before = status_with({}, status(planned(planner, snapshot), "BackendTLSPolicy", "t"), "now")
+    foreign = {"ancestorRef": {"name": "other"}, "controllerName": "example.com/other", "conditions": []}
+    policy = backend_tls() | {"status": {"ancestors": [*before["ancestors"], foreign]}}
+    left = following(snapshot, [*(each.value for each in world(*secured(policy)) if each.kind != "HTTPRoute")])
+    after = status(planned(planner, left), "BackendTLSPolicy", "t")
+    assert status_with(policy["status"], after, "now")["ancestors"] == [foreign]
+
+
 @pytest.mark.parametrize(
     ("ref", "reason"),
     [

@@ -80,6 +80,13 @@ def secret(space: str, name: str = "cert", is_damaged: bool = False) -> Object:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "kubernetes.io/tls", "data": data}
 
 
+def authority(space: str, name: str) -> Object:
+    """Return a ConfigMap with an authority."""
+    metadata = {"name": name, "namespace": space}
+    data = {"ca.crt": base64.b64decode(certificate()[0]).decode()}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
 def _elsewhere(rng: Random) -> Object:
     return {"namespace": rng.choice(SPACES)} if rng.random() < 0.4 else {}
 

@@ -50,8 +50,7 @@ def _at(snapshot: Snapshot, gateway: Resource) -> Mapping[Resource, Resource]:
 
 
 def _ports(snapshot: Snapshot, backends: Iterable[tuple[Resource, int]]) -> set[tuple[Resource, int]]:
-    found = (service_port(snapshot, backend, port) for backend, port in backends)
-    return {behind for behind in found if behind is not None}
+    return {behind for each in backends if (behind := service_port(snapshot, *each)) is not None}
 
 
 def _conditions(snapshot: Snapshot, policy: Resource, first: Resource) -> tuple[WantedCondition, ...]:

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tierwall.attach.place import GATEWAY, LISTENER_SET, SERVICE, X_LISTENER_SET
+from tierwall.attach.place import BACKEND, GATEWAY, LISTENER_SET, SERVICE, X_LISTENER_SET
 from tierwall.attach.place import ROUTES as SERVED_ROUTES
 from tierwall.attach.route import RouteOnListener
+from tierwall.engines.envoy.config.backend_tls import BACKEND_TLS_POLICY
 from tierwall.engines.envoy.config.listener_problem import ListenerKey, listener_key
 from tierwall.engines.envoy.config.listeners import ServedGateways
 from tierwall.engines.envoy.config.listeners import served_gateways as compile_gateways
@@ -33,7 +34,7 @@ ROUTES = tuple((GATEWAY_API, kind) for kind in ("HTTPRoute", "GRPCRoute", "TLSRo
 RELEVANT: Set[KindKey] = frozenset(
     (
         *(GATEWAY, GATEWAY_CLASS, *LISTENER_SETS, *ROUTES, (GATEWAY_API, "ReferenceGrant"), DEFINITION),
-        *(SERVICE, *BACKENDS, ("", "Namespace"), ("", "Secret"), ("", "ConfigMap")),
+        *(SERVICE, *BACKENDS, BACKEND, BACKEND_TLS_POLICY, ("", "Namespace"), ("", "Secret"), ("", "ConfigMap")),
     )
 )
 _OPTIONS = EnvoyOptions(max_program_size=MAX_PROGRAM_SIZE)

@@ -1,4 +1,4 @@
-"""Plan the statuses of GatewayClasses, Gateways, ListenerSets and routes of class `tierwall`.
+"""Plan the statuses of GatewayClasses, Gateways, ListenerSets, routes and BackendTLSPolicies of class `tierwall`.
 
 docs/controller.md#gateways-and-routes. Gateways are compiled again only when an object has changed that they depend on;
 policies are not among them. What Envoys say about Gateways changes only the statuses of those.
@@ -11,9 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from tierwall.attach.listener import gateway_listeners, parent_gateway
+from tierwall.attach.status import MAX_ANCESTORS
+from tierwall.engines.envoy.config.backend_tls import BACKEND_TLS_POLICY
 from tierwall.engines.envoy.config.listener_problem import ListenerKey, listener_key
 from tierwall.resources.resource import Identity, Resource, list_of_maps, nested_map
 from tierwall.resources.snapshot import Snapshot
+from tierwall.serve.controller.backend_tls_statuses import plan_backend_tls
 from tierwall.serve.controller.class_statuses import SUPPORTED_FEATURES, class_conditions
 from tierwall.serve.controller.compiled_gateways import (
     LISTENER_SETS,
@@ -69,9 +72,9 @@ class GatewayStatusPlanner:
         self._compiled = CompiledGateways(self._relevant, {})
         self._owners: tuple[_Owner, ...] = ()
         self._attached: Counter[ListenerKey] = Counter()
-        self._routes: dict[Identity, tuple[WantedAncestor, ...]] = {}
+        self._entries: dict[Identity, tuple[WantedAncestor, ...]] = {}
         self._known: dict[Identity, DesiredStatus] = {}
-        # The routes with the entries that their statuses were made of.
+        # The routes and policies with the entries that their statuses were made of.
         self._seen: dict[Identity, tuple[Resource, tuple[WantedAncestor, ...]]] = {}
         # Counts how often Gateways were compiled.
         self.computed = 0
@@ -125,19 +128,21 @@ class GatewayStatusPlanner:
                 refusal = _refusal(owner)
                 conditions = listener_set_conditions(accepted[owner.gateway.identity], refusal, known, state)
                 put(identity, conditions=conditions, listeners=self._listeners(known, state))
-        for identity, entries in self._routes.items():
-            route = live.get(*identity)
-            if route is None:
+        for identity, entries in self._entries.items():
+            resource = live.get(*identity)
+            if resource is None:
                 continue
             seen = self._seen.get(identity)
-            if seen is not None and seen[0] is route and seen[1] is entries:
+            if seen is not None and seen[0] is resource and seen[1] is entries:
                 statuses |= {identity: self._known[identity]} if identity in self._known else {}
                 continue
-            self._seen[identity] = route, entries
-            ours, others = _entries(route)
-            kept = entries[: max(MAX_PARENTS - others, 0)]
+            self._seen[identity] = resource, entries
+            is_policy = (resource.group, resource.kind) == BACKEND_TLS_POLICY
+            part, most = ("ancestors", MAX_ANCESTORS) if is_policy else ("parents", MAX_PARENTS)
+            ours, others = _entries(resource, part)
+            kept = entries[: max(most - others, 0)]
             if kept or ours:
-                put(identity, parents=kept)
+                put(identity, **{part: kept})
         self._known = statuses
         return statuses
 
@@ -167,10 +172,11 @@ class GatewayStatusPlanner:
         self._compiled = compiled = compile_our_gateways(objects, refused, self._compiled.by_gateway)
         self._owners = tuple(_owners(compiled))
         self._attached = Counter()
-        self._routes = {}
+        self._entries = {}
         for route in (route for key in ROUTES for route in objects.of_kind(*key)):
-            self._routes[route.identity], listeners = plan_route(compiled, route)
+            self._entries[route.identity], listeners = plan_route(compiled, route)
             self._attached.update(listeners)
+        self._entries.update(plan_backend_tls(compiled))
         self._seen = {}
 
 
@@ -205,9 +211,9 @@ def _refusal(owner: _Owner) -> tuple[str, str] | None:
     return ("Invalid", "; ".join(owner.refusal)) if owner.refusal else None
 
 
-def _entries(route: Resource) -> tuple[int, int]:
-    """Return how many entries of `status.parents` are ours, and how many are of other controllers."""
-    entries = list_of_maps(nested_map(route.value, "status").get("parents"))
+def _entries(route: Resource, part: str) -> tuple[int, int]:
+    """Return how many entries of a part of a status are ours, and how many are of other controllers."""
+    entries = list_of_maps(nested_map(route.value, "status").get(part))
     ours = sum(entry.get("controllerName") == CONTROLLER_NAME for entry in entries)
     return ours, len(entries) - ours
 

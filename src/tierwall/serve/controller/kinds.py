@@ -25,6 +25,7 @@ WITH_STATUS: tuple[KindKey, ...] = (
     *GATEWAY_POLICIES,
     *((GATEWAY_API, kind) for kind in ("GatewayClass", "Gateway", "ListenerSet")),
     *((GATEWAY_API, kind) for kind in ("HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute")),
+    (GATEWAY_API, "BackendTLSPolicy"),
     ("gateway.networking.x-k8s.io", "XListenerSet"),
 )
 LEASE: KindKey = ("coordination.k8s.io", "Lease")

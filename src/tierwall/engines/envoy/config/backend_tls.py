@@ -25,9 +25,11 @@ HINT = "correct the BackendTLSPolicy, or delete it if the backend has no TLS"
 def policy_of(snapshot: Snapshot, backend: Resource, port: int) -> Resource | None:
     """Return the policy about a backend, if any."""
     behind = service_port(snapshot, backend, port)
-    if behind is None:
-        return None
-    service, number = behind
+    return next(iter(policies_about(snapshot, *behind)), None) if behind is not None else None
+
+
+def policies_about(snapshot: Snapshot, service: Resource, number: int) -> list[Resource]:
+    """Return the policies about a port of a Service; the first counts."""
     names = [str(entry.get("name")) for entry in list_of_maps(service.spec.get("ports")) if entry.get("port") == number]
     about = [
         ("sectionName" not in ref, policy.seniority, policy)
@@ -36,7 +38,7 @@ def policy_of(snapshot: Snapshot, backend: Resource, port: int) -> Resource | No
         if (ref.get("group", ""), ref.get("kind"), ref.get("name")) == ("", "Service", service.name)
         and ref.get("sectionName", None) in (None, *names)
     ]
-    return min(about, key=lambda each: each[:2])[2] if about else None
+    return list(dict.fromkeys(policy for *_, policy in sorted(about, key=lambda each: each[:2])))
 
 
 def tls_change(snapshot: Snapshot, policy: Resource, http2: bool) -> ClusterChange:
@@ -58,10 +60,11 @@ def tls_change(snapshot: Snapshot, policy: Resource, http2: bool) -> ClusterChan
 
 
 def _authorities(validation: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for ref in list_of_maps(validation.get("caCertificateRefs")):
+    for number, ref in enumerate(list_of_maps(validation.get("caCertificateRefs"))):
         kind = ref.get("group", ""), ref.get("kind")
         if kind != ("", "ConfigMap") or not isinstance(ref.get("name"), str):
-            raise Unenforceable(f"`caCertificateRefs` names a {kind[1]}, and only ConfigMaps are read")
+            words = f"`caCertificateRefs` names a {kind[1]}, and only ConfigMaps are read"
+            raise Unenforceable(words, "caCertificateRefs", number)
         yield {"kind": "ConfigMap", "name": ref["name"]}
 
 

@@ -66,6 +66,14 @@ def test_other_sites_may_link_here_and_nothing_else(lab: ExplorerLab) -> None:
         assert lab.client.get("/index.json", headers={"Sec-Fetch-Site": site}).status_code == 200
 
 
+def test_headers_that_decide_stand_once(lab: ExplorerLab) -> None:
+    origin = lab.server.origin
+    for name, values in (("Origin", (origin, "http://evil.test")), ("Sec-Fetch-Site", ("same-origin", "cross-site"))):
+        pairs = [("Content-Type", "application/yaml"), *((name, value) for value in values)]
+        assert lab.client.post("/change", content=b"", headers=pairs).status_code == 400, name
+        assert lab.client.post("/change", content=b"", headers=pairs[:2]).status_code == 200, name
+
+
 def test_changes_come_from_here_or_from_a_program(lab: ExplorerLab) -> None:
     yaml = {"Content-Type": "application/yaml"}
     assert lab.client.post("/change", headers={**yaml, "Origin": lab.server.origin}, content="").status_code == 200

@@ -14,7 +14,7 @@ from tests.labs.explorer_server import ExplorerLab
 from tests.labs.waiting import eventually
 from tierwall.cli.main import root
 from tierwall.explore.page import ExploredWorld
-from tierwall.explore.site import page_at
+from tierwall.explore.site import PAGES, page_at
 
 SOURCES = [part for path in EXAMPLES for part in ("-f", str(path))]
 
@@ -202,3 +202,30 @@ def test_a_changed_file_changes_the_page_and_the_stream_says_so(tmp_path: Path) 
         assert lab.client.get("/policy/Pod/a/two").status_code == 200
     finally:
         lab.close()
+
+
+def test_a_world_without_objects_says_what_is_missing(tmp_path: Path) -> None:
+    nothing = explored_of(tmp_path)
+    said = {path: page_at(nothing, path, {})[0].body for path in PAGES}
+    assert "no objects were found" in said["/"]
+    assert "No pods or workloads are loaded" in said["/network"]
+    assert "<svg" not in said["/network"]
+    assert "Nothing is wrong" in said["/findings"]
+
+
+def test_one_pod_has_no_connection_with_itself(tmp_path: Path) -> None:
+    pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: shop}\nspec: {containers: []}\n"
+    (tmp_path / "a.yaml").write_text(pod)
+    body = page_at(explored_of(tmp_path), "/network", {})[0].body
+    assert "between 1 namespace." in body
+    assert "↻" not in body
+    (tmp_path / "b.yaml").write_text(pod.replace("name: a", "name: b"))
+    assert "↻ all" in page_at(explored_of(tmp_path), "/network", {})[0].body
+
+
+def test_long_names_in_drawings_keep_both_ends(tmp_path: Path) -> None:
+    pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: shop}\nspec: {containers: []}\n"
+    name = "a-very-long-name-of-a-pod-that-ends-in-"
+    (tmp_path / "a.yaml").write_text(pod % f"{name}one" + "---\n" + pod % f"{name}two")
+    body = page_at(explored_of(tmp_path), "/network", {"focus": (f"shop/{name}one",)})[0].body
+    assert "ends-in-one</text>" in body.replace("</tspan>", "</text>")

@@ -76,6 +76,11 @@ def _svg(width: float, height: float, title: str, *children: Any) -> Markup:
     )
 
 
+def _short_name(name: str, limit: int) -> str:
+    """Cut a long name in the middle: names differ at their ends."""
+    return name if len(name) <= limit else f"{name[: limit // 2]}…{name[len(name) - (limit - 1) // 2 :]}"
+
+
 # Graph
 
 
@@ -148,7 +153,7 @@ def _label(folded: Fold, pair: tuple[int, int], text: str, words: str, x: float,
 
 
 def _lines(number: int, unit: Unit, folded: Fold) -> list[str]:
-    lines = [shortened(name, MAX_NAME) for name in unit.name.split(", ")[:5]]
+    lines = [_short_name(name, MAX_NAME) for name in unit.name.split(", ")[:5]]
     among = folded.cells.get((number, number))
     return [*lines, *([f"↻ {shortened(among.shown, MAX_LABEL)}"] if among is not None else ())]
 
@@ -192,7 +197,7 @@ def _matrix(folded: Fold, title: str) -> Markup:
     beside, above = [], []
     for number, unit in enumerate(units):
         middle = MARGIN + SIDE * number + SIDE / 2 + 4
-        text = shortened(unit.name, 26)
+        text = _short_name(unit.name, 26)
         side = tag("text", text, x=MARGIN - 8, y=middle, text_anchor="end", class_="name")
         turned = f"translate({middle:.0f} {MARGIN - 8}) rotate(-90)"
         above.append(tag("text", text, transform=turned, class_="name", aria_hidden="true"))

@@ -118,8 +118,14 @@ def fold(matrix: ReachMatrix, units: Sequence[Unit]) -> Fold:
             labels[mask] = matrix.ports.show(mask)
         pairs = sizes[pair[0]] * sizes[pair[1]]
         is_whole = area.get(pair, 0) == pairs
-        cells[pair] = Cell(mask, labels[mask], is_whole, not sure[pair], met[pair] / pairs)
+        if pair[0] != pair[1] or _has_several(matrix.classes, units[pair[0]]):
+            cells[pair] = Cell(mask, labels[mask], is_whole, not sure[pair], met[pair] / pairs)
     return Fold(tuple(units), cells)
+
+
+def _has_several(classes: EndpointClasses, unit: Unit) -> bool:
+    """Whether a unit has more than one endpoint: one has no connection with itself."""
+    return sum(len(each.members) for each in classes.members(unit.classes)) > 1
 
 
 def unfold(matrix: ReachMatrix, names: EndpointNames, opened: Iterable[Unit], others: Sequence[Unit]) -> Fold:

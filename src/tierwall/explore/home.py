@@ -50,7 +50,7 @@ def home(explored: ExploredWorld, query: Query) -> Page:
             tag("h1", "What do you want to know?"),
             tag("p", "Ask above, as you would ask a colleague: ", tag("kbd", "/"), " moves to the field."),
             tag("h2", "Worth asking here"),
-            tag("ul", questions, class_="choices") if questions else tag("p", "Nothing yet: no policy is loaded."),
+            tag("ul", questions, class_="choices") if questions else tag("p", _nothing(len(world.snapshot))),
             class_="hero",
         ),
         tag(
@@ -75,6 +75,12 @@ def home(explored: ExploredWorld, query: Query) -> Page:
         omission_list(result.not_considered),
     )
     return Page("Tierwall explorer", document, body, command=explored.command("check"), room="home")
+
+
+def _nothing(objects: int) -> str:
+    if objects:
+        return "Nothing yet: no policy is loaded."
+    return "Nothing yet: no objects were found. As soon as there are some, this page shows them."
 
 
 def _worth_asking(snapshot: Snapshot) -> Iterator[Choice]:

@@ -12,6 +12,7 @@ from itertools import islice
 import msgspec
 
 from tierwall.core.diagnostics import InputError
+from tierwall.core.words import count_noun
 from tierwall.explore.drawing import drawing
 from tierwall.explore.fold import Fold, fold, namespaces, unfold
 from tierwall.explore.markup import Child, Markup, joined, tag
@@ -45,6 +46,8 @@ from tierwall.values.addresses import format_address
 from tierwall.world import World
 
 FILTERS = ("focus", "from", "to", "port")
+# Filters whose names are not the words for them.
+_SPOKEN = {"focus": "around"}
 # The entries on one page, the most ways in, and the most pods for which a policy's page lists connections.
 PAGE, MAX_WAYS, MAX_EXPLAINED = 200, 100, 400
 
@@ -131,14 +134,16 @@ def _body(
         opening("Who reaches whom", *_summary(folded, filters, total), announced=True),
         _form(filters),
         tag("ul", [tag("li", line) for line in unprotected], class_="facts") if unprotected else None,
-        drawing(folded, "Connections between namespaces" if not filters else "Connections, unfolded"),
+        drawing(folded, "Connections between namespaces" if not filters else "Connections, unfolded") if rows else None,
         tag(
             "section",
             tag("h2", "The same as a table"),
             _pages(page, total, terms),
             table(("From", "To", "Ports", "Why"), rows, "Connections", data_filter="Filter these rows"),
             _pages(page, total, terms) if total > PAGE else None,
-        ),
+        )
+        if rows
+        else tag("p", _nothing(reached, filters), class_="empty"),
         ways_section(ways),
         omission_list(reached.not_considered),
     )
@@ -158,12 +163,20 @@ def folded_view(snapshot: Snapshot, reached: Connections, filters: dict[str, tup
 
 
 def _summary(folded: Fold, filters: dict[str, tuple[str, ...]], total: int) -> tuple[Child, ...]:
-    narrow = ", ".join(f"{name} {value}" for name, values in filters.items() for value in values)
+    narrow = ", ".join(f"{_SPOKEN.get(name, name)} {value}" for name, values in filters.items() for value in values)
     number = sum(1 for unit in folded.units if unit.focus == unit.name != "outside")
-    words = f"{total:,} groups of connections" + (
-        f", only {narrow}. " if narrow else f" between {number:,} namespaces. "
-    )
+    words = count_noun(total, "group") + " of connections"
+    words += f", only {narrow}. " if narrow else f" between {count_noun(number, 'namespace')}. "
     return words, link("Fold everything", "/network") if filters else None
+
+
+def _nothing(reached: Connections, filters: dict[str, tuple[str, ...]]) -> str:
+    """Say why there is no connection to show."""
+    if filters:
+        return "Nothing connects these, or nothing else than what no policy can affect."
+    if not any(end.representative.kind == "pod" for end in reached.matrix.classes.all):
+        return "No pods or workloads are loaded, so there is nobody to connect. Add them to what is read."
+    return "No connection is allowed."
 
 
 def _form(filters: dict[str, tuple[str, ...]]) -> Markup:
@@ -240,7 +253,7 @@ def ways_section(ways: tuple[JudgedWay, ...]) -> Markup | None:
     if not rows:
         return None
     more = tag("p", f"and {len(ways) - MAX_WAYS:,} more ways") if len(ways) > MAX_WAYS else None
-    heads = ("Through", "To", "Ports", "Condition")
+    heads = ("Through", "To", "Ports, or why none", "Condition")
     return tag("section", tag("h2", "Ways in from outside"), table(heads, rows, "Ways in from outside"), more)
 
 

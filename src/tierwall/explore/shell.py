@@ -41,7 +41,7 @@ def document(page: Page, address: str, version: int, source: str, problem: str =
         _header(page),
         tag(
             "div",
-            tag("span", problem, role="status"),
+            tag("span", problem),
             tag("button", "Try again", type="button", data_retry=True, hidden=True),
             id="badge",
             class_="badge",

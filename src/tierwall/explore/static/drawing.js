@@ -27,6 +27,8 @@ export function prepare(root) {
       // A small drawing is not blown up: it keeps its size, in the middle.
       whole = { x: Math.min(0, (width - room) / 2), y: 0, width: Math.max(width, room), height };
       box = { ...whole };
+      // As high as it is drawn, unless it has to shrink.
+      svg.classList.toggle("natural", width <= room && !figure.classList.contains("large"));
       // Letters that can be read and hit come first, in a large matrix and on a narrow screen: the rest is a move away.
       if (figure.classList.contains("large") && width > room) box = { x: 0, y: 0, width: room, height: canvas.clientHeight || room };
       else if (room < 640 && width > room) zoom(room / width, 0, 0.5);

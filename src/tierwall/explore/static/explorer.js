@@ -65,8 +65,12 @@ const badge = document.getElementById("badge"), again = badge.querySelector("[da
 const TRIES = 5;
 let stream = null, version = Number(document.documentElement.dataset.version), tries = 0, pause;
 function problem(words, isFinal = false) {
-  const text = badge.querySelector("[role=status]");
-  if (text.textContent !== words) text.textContent = words;
+  const text = badge.querySelector("span");
+  if (text.textContent !== words) {
+    text.textContent = words;
+    // What was hidden until now is not read aloud by itself.
+    if (words) say(words);
+  }
   again.hidden = !isFinal;
   badge.hidden = !words;
 }

@@ -25,6 +25,8 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+# Of these, no browser sends two, and which of two counts would be a guess.
+SINGLE_HEADERS = ("host", "origin", "sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest", "content-type")
 # The only address that takes a body.
 CHANGE = "/change"
 

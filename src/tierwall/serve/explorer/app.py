@@ -20,7 +20,7 @@ from tierwall.explore.page import ExploredWorld, Page, Query, failed, first
 from tierwall.explore.shell import document
 from tierwall.explore.site import page_at
 from tierwall.render.json import dump
-from tierwall.serve.explorer.access import CHANGE, HEADERS, Access
+from tierwall.serve.explorer.access import CHANGE, HEADERS, SINGLE_HEADERS, Access
 from tierwall.serve.explorer.followed import ExplorerFollower
 from tierwall.serve.explorer.page_runner import PageRunner, ServerEnds
 
@@ -70,6 +70,8 @@ class ExplorerApp:
 
     async def _respond(self, request: Request) -> Response:
         path = request.url.path
+        if any(len(request.headers.getlist(name)) > 1 for name in SINGLE_HEADERS):
+            return PlainTextResponse("a header is there twice\n", 400)
         refused = self._access.refusal(request.method, path, request.headers)
         if refused is not None:
             return PlainTextResponse(f"{refused.words}\n", refused.status)

@@ -696,6 +696,19 @@ class TestExpressionsWithoutATranslation:
         assert result.why == "split() in `assume.objects`"
 
 
+@pytest.mark.parametrize("word", ["noNew", "noLoss"])
+def test_a_webhook_of_one_side_is_not_asked_on_the_other(word: str) -> None:
+    chain = random_chain(lambda options: options[0])
+    webhook = [member for member in chain["authorizers"] if member["type"] == "Webhook"]
+    asking = tierwall.loads(yaml.safe_dump_all([chain | {"authorizers": webhook}]))
+    never = tierwall.loads(yaml.safe_dump_all([chain | {"authorizers": [{"type": "AlwaysDeny", "name": "no"}]}]))
+    new, old = (asking, never) if word == "noNew" else (never, asking)
+    result = tierwall.prove(new, Proof.from_dict({word: {"against": "old", "planes": ["api"]}}), against=old)
+    assert result.proof == "Refuted", result.sentence
+    assert result.counterexample is not None
+    assert ("webhooks" in result.counterexample.question.to_dict()) is (new is asking)
+
+
 NODES = """
 apiVersion: apiserver.config.k8s.io/v1
 kind: AuthorizationConfiguration

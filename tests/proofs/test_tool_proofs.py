@@ -279,6 +279,18 @@ def test_an_external_authorizer_may_answer_either_way() -> None:
     assert result.counterexample.question.to_dict()["externalAuth"] == {"XAccessPolicy/prod/ask": "Allow"}
 
 
+@pytest.mark.parametrize("word", ["noNew", "noLoss"])
+def test_an_authorizer_that_only_one_side_asks_is_not_asked_on_the_other(word: str) -> None:
+    asking, plain = tierwall.loads(OBJECTS + EXTERNAL), tierwall.loads(OBJECTS)
+    new, old = (plain, asking) if word == "noNew" else (asking, plain)
+    changed = Proof.from_dict({word: {"against": "old", "planes": ["tool"]}})
+    result = tierwall.prove(new, changed, against=old)
+    assert result.proof == "Refuted", result.sentence
+    assert result.counterexample is not None
+    assert ("externalAuth" in result.counterexample.question.to_dict()) is (new is asking)
+    assert tierwall.prove(old, changed, against=new).proof == "Proved"
+
+
 def test_what_a_proof_cannot_say_is_named() -> None:
     late = OBJECTS.replace(
         "request.mcp.tool_name.startsWith('get')", "request.time > timestamp('2026-01-01T00:00:00Z')"

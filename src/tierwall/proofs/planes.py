@@ -49,6 +49,12 @@ class ProvingPlane(Protocol):
     ) -> PlaneFinding:
         """Search for a question that the change lets through and that was not before, or the other way round."""
 
+    def known_part(self, question: Any, snapshot: Snapshot) -> Any:
+        """Return a question without answers of authorizers that the objects do not have: of the other side of a change.
+
+        Nobody asks them there.
+        """
+
     def outcomes(self, answer: Answer) -> frozenset[Verdict]:
         """Return the verdicts that an answer may come to: of a Conditional one, all that its conditions leave open."""
 

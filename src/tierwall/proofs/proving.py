@@ -135,19 +135,18 @@ def _confirmed(
 ) -> tuple[Counterexample | None, str]:
     """Ask the question of the candidate; return what it refutes, or why it refutes nothing."""
     try:
-        answer = _ask(objects_over(snapshot, candidate.objects, namespace), candidate)
+        after = objects_over(snapshot, candidate.objects, namespace)
+        question = proving.known_part(candidate.question, after)
+        answer = plane(question.plane).ask(after, question)
         outcomes = proving.outcomes(answer)
         if isinstance(claim, Claim):
             holds = claim.refuted_by(outcomes)
-            return (
-                (Counterexample(candidate.objects, candidate.question, answer), "")
-                if holds
-                else (None, answer.sentence)
-            )
+            return (Counterexample(candidate.objects, question, answer), "") if holds else (None, answer.sentence)
         assert old is not None, "a change has old objects"
-        before = _ask(objects_over(old, candidate.old_objects, namespace), candidate)
+        old_side = objects_over(old, candidate.old_objects, namespace)
+        before = plane(question.plane).ask(old_side, proving.known_part(candidate.question, old_side))
         if claim.refuted_by(proving.outcomes(before), outcomes):
-            return Counterexample(candidate.objects, candidate.question, answer, before), ""
+            return Counterexample(candidate.objects, question, answer, before), ""
         return None, f"before: {before.sentence}; after: {answer.sentence}"
     except InputError as error:
         return None, error.summary
@@ -175,10 +174,6 @@ def engine_result(proof: Proof, result: ProofResult, answer: Answer) -> ProofRes
         "proof"
     )
     return _unknown(proof, why, result.not_considered, is_defect=True)
-
-
-def _ask(snapshot: Snapshot, candidate: RefutationCandidate) -> Answer:
-    return plane(candidate.question.plane).ask(snapshot, candidate.question)
 
 
 def _unknown(proof: Proof, why: str, left_out: tuple[Omission, ...] = (), *, is_defect: bool = False) -> ProofResult:

@@ -239,7 +239,7 @@ def _external_auth(value: object, finder: ResourceFinder) -> AuthorizerAnswers:
     if not isinstance(value, Mapping):
         finder.report_invalid(f"expected a map from policies to Allow or Deny as `externalAuth`, found `{value}`")
         return {}
-    known = _policies(finder.snapshot)
+    known = policies_by_name(finder.snapshot)
     answers: dict[Reference, Verdict] = {}
     for policy, word in value.items():
         if policy not in known:
@@ -253,7 +253,7 @@ def _external_auth(value: object, finder: ResourceFinder) -> AuthorizerAnswers:
 
 
 @per_snapshot
-def _policies(snapshot: Snapshot) -> Mapping[str, Reference]:
+def policies_by_name(snapshot: Snapshot) -> Mapping[str, Reference]:
     """Return the references of all AccessPolicies by their spelling."""
     references = (resource.reference for kind in ACCESS_POLICIES for resource in snapshot.of_kind(*kind))
     return {str(reference): reference for reference in references}

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from tierwall.api.algebra.request import ConditionData
 from tierwall.api.authorizers.expression import ENVIRONMENT, parse
+from tierwall.api.model import configured_authorizers
 from tierwall.api.question import ApiQuestion, attributes_of, data_of
 from tierwall.cel.errors import ParseError
 from tierwall.cel.syntax.ast import Expr
@@ -38,6 +41,13 @@ CONFLICTS = 5_000
 def scope(assume: Assumptions) -> str:
     """Say what may come on this plane."""
     return "every user, request and object" + (f" where `{assume.objects}`" if assume.objects else "")
+
+
+def known_part(question: ApiQuestion, snapshot: Snapshot) -> ApiQuestion:
+    """Return the question without answers of webhooks that are not in the chain of these objects."""
+    chain = {member.name for member in configured_authorizers(snapshot)}
+    answers = {name: answer for name, answer in (question.webhooks or {}).items() if name in chain}
+    return replace(question, webhooks=answers or None)
 
 
 def outcomes(answer: Answer) -> frozenset[Verdict]:

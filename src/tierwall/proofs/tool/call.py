@@ -26,6 +26,7 @@ from tierwall.proofs.value_set import SetForm, ValueSet
 from tierwall.tool.protocol import (
     ANSWER,
     BY_URI,
+    CALL,
     COMPLETE,
     LISTEN,
     METHOD_HEADER,
@@ -87,8 +88,27 @@ class UnknownCall:
         self._encoder = Encoder(world, ENVIRONMENT, variables, opened)
         self.circuit.require(-self._header(NAME_HEADER).present)
         self.unreadable = self._unreadable()
-        # Requests as people write them make counterexamples that they can read.
-        self.usual = (self._equals(self.http_method, "POST"), self._equals(self.path, backend.path))
+
+    def usual(self) -> list[int]:
+        """Return literals of requests as clients send them: people can read them, and Envoy can be asked.
+
+        It has to be called while the question is written down, after everything that looks at headers.
+        """
+        implies, is_rpc = self.circuit.implies, self.method.is_kind(ValueKind.STRING)
+        is_post, calls = self._equals(self.http_method, "POST"), self.method_in((CALL,))
+        texts = [(self.tool.present, self.tool.value), (self.uri.is_kind(ValueKind.STRING), self.uri)]
+        texts += [(header.present, header.value) for header in self.headers.fields.values()]
+        return [
+            # Where there are policies, nothing but messages can be posted.
+            implies(is_post, is_rpc),
+            is_post,
+            self._equals(self.path, self.backend.path),
+            implies(is_rpc, calls),
+            implies(calls, self.tool.present),
+            *(implies(present, -self._equals(value, "")) for present, value in texts),
+            # Every request has a host, but it matters only where somebody asks about it.
+            *([self.host.present] if self.host.value.languages else []),
+        ]
 
     def is_true(self, expression: Expr, place: str) -> int:
         """Return whether an expression is true; `place` says where it stands."""

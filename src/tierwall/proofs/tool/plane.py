@@ -29,7 +29,7 @@ from tierwall.proofs.tool.region import read_region as read_region
 from tierwall.resources.overlay import overlay
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.model import BACKENDS
-from tierwall.tool.question import ToolQuestion, read_question
+from tierwall.tool.question import ToolQuestion, policies_by_name, read_question
 from tierwall.tool.ways import BackendWay, GuardedWay, find_way, routed_ways, unrouted_ways
 
 VERDICTS = (Verdict.ALLOW, Verdict.DENY)
@@ -41,6 +41,16 @@ CONFLICTS = 5_000
 def scope(assume: Assumptions) -> str:
     """Say what may come on this plane."""
     return "every caller, request and answer of external authorizers"
+
+
+def known_part(question: ToolQuestion, snapshot: Snapshot) -> ToolQuestion:
+    """Return the question without answers of authorizers that no policy of these objects asks."""
+    answers = question.external_auth
+    if not isinstance(answers, Mapping):
+        return question
+    known = policies_by_name(snapshot)
+    kept = {policy: answer for policy, answer in answers.items() if policy in known}
+    return replace(question, external_auth=kept or None)
 
 
 def outcomes(answer: Answer) -> frozenset[Verdict]:
@@ -123,15 +133,18 @@ def _search(
     way = ways[-1]
     port = way.listener.port if way.listener is not None else 0
 
-    def build(world: UnknownWorld, opened: OpenOutcomes) -> tuple[UnknownCall, Mapping[Reference, int], list[int]]:
+    def build(
+        world: UnknownWorld, opened: OpenOutcomes
+    ) -> tuple[UnknownCall, Mapping[Reference, int], list[int], list[int]]:
         call = UnknownCall(world, way.backend, port, opened)
         policies = PolicyCircuit(call)
         allows = [policies.allows(side.stack) for side in ways]
         refuting = [literal if want else -literal for literal, want in zip(allows, wanted, strict=True)]
-        return call, policies.answers, [*call.within(region), *refuting]
+        within = call.within(region)
+        return call, policies.answers, [*within, *refuting], call.usual()
 
     try:
-        values, opened, (call, answers, literals) = settle_open(build)
+        values, opened, (call, answers, literals, usual) = settle_open(build)
     except Unsupported as error:
         return Unsolved(f"{error.construct}, on the way from {way.gateway.reference} to {way.backend}")
     solver = CircuitSolver(values.world.circuit)
@@ -141,7 +154,7 @@ def _search(
     if not possible:
         return NoCounterexample()
     # An authorizer that allows is the likelier surprise only where the claim needs it.
-    preferences = [*call.usual, *values.preferences(), *(-literal for literal in answers.values())]
+    preferences = [*usual, *values.preferences(), *(-literal for literal in answers.values())]
     hangs_on = find_model(solver, literals, opened, values, preferences)
     external = {str(policy): "Allow" if solver.is_true(literal) else "Deny" for policy, literal in answers.items()}
     counterexample = replace(question, **call.question(values, solver), external_auth=external or None)

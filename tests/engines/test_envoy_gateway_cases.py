@@ -15,6 +15,8 @@ from tests.randomness import seeds
 from tests.reference import gateway as reference
 from tests.worlds.gateway_settings import PLAIN, Object, gateway, policy, route, secret, service, to
 from tierwall.core.protocols import EngineReply
+from tierwall.engines.envoy.config.settings.compiler import BACKEND_FIELDS
+from tierwall.engines.envoy.config.settings.mcp_rules import MessageFilters
 from tierwall.gateway.detail import Setting
 from tierwall.gateway.model.fields import PROFILES
 from tierwall.policytest.run import CaseResult, ask_engine, run
@@ -281,7 +283,7 @@ def test_a_field_that_a_test_does_not_observe_says_why() -> None:
     fields = {
         "frontend.networkAuthorization": "a test sends all requests from one address",
         "frontend.accessLog": "a test has no collector of records",
-        "backend.mcp.authorization": "a test sends no MCP messages",
+        "backend.mcp.authorization": "the question names no MCP server",
         "traffic.transformation": "no request shows it",
     }
     asked = {**PLACE, "request": {"request.method": "GET"}}
@@ -349,3 +351,72 @@ def observed(reply: EngineReply, path: str) -> Object | None:
     assert reply.answer is not None
     setting: Setting | None = reply.answer.detail.effective.get(path)
     return {"value": setting.value, "from": setting.written_from} if setting is not None else None
+
+
+# ---- Rules about the items of MCP servers.
+ITEM_RULES = (
+    rules("mcp.tool.name == 'add'"),
+    rules("mcp.tool.name.startsWith('rm')", action="Deny"),
+    rules("has(mcp.tool) || has(mcp.prompt)", action="Require"),
+    rules("request.headers['x-team'] == 'a'", "mcp.prompt.name == 'hello'"),
+    rules("mcp.resource.name == 'file:///a' && mcp.resource.target == 'tools'"),
+)
+SERVER_TARGETS = ("Gateway/edge", "HTTPRoute/web", "HTTPRoute/web#a", "AgentgatewayBackend/tools")
+MCP_RULES = "backend.mcp.authorization"
+
+
+def mcp_world(namespace: str, random: Random) -> list[Object]:
+    """Random rules on the levels of an MCP server, some inline, beside settings that would hide them."""
+    inline: Object = {"tls": {"sni": "tools.example"}}
+    if random.random() < 0.4:
+        inline["mcp"] = {"authorization": random.choice(ITEM_RULES)}
+    static = {"host": "tools.example", "port": 80}
+    spec = {"mcp": {"targets": [{"name": "tools", "static": static}]}, "policies": inline}
+    version = "agentgateway.dev/v1alpha1"
+    server = {"apiVersion": version, "kind": "AgentgatewayBackend", "metadata": {"name": "tools"}, "spec": spec}
+    objects: list[Object] = [*PLAIN, server]
+    for number in range(random.randint(1, 4)):
+        target, _, section = random.choice(SERVER_TARGETS).partition("#")
+        settings = {"mcp": {"authorization": random.choice(ITEM_RULES)}}
+        objects.append(policy(f"p{number}", target, section=section or None, backend=settings))
+    return [{**item, "metadata": {"labels": {}, **item["metadata"], "namespace": namespace}} for item in objects]
+
+
+def place_of_server(namespace: str, profile: str = "docs") -> Object:
+    place = {"gateway": f"{namespace}/edge", "listener": "http", "route": f"HTTPRoute/{namespace}/web", "rule": "a"}
+    return {**place, "backend": f"AgentgatewayBackend/{namespace}/tools", "backendSection": "tools", "profile": profile}
+
+
+def test_rules_about_items_are_observed_on_calls() -> None:
+    objects: list[Object] = []
+    asked: list[Object] = []
+    for seed in seeds(6):
+        objects += mcp_world(f"m{seed}", Random(seed))
+        asked += [place_of_server(f"m{seed}", profile) for profile in PROFILES]
+    replies = list(ask_engine(suite(objects, [(question, {}) for question in asked]), Envoy()))
+    for question, reply in zip(asked, replies, strict=True):
+        wanted = reference.merge(objects, {**question}, question["profile"])
+        assert (reply.error, MCP_RULES in reply.unasked) == ("", False), reply
+        assert observed(reply, MCP_RULES) == (wanted[MCP_RULES].setting if MCP_RULES in wanted else None)
+
+
+def test_rules_about_items_need_a_server() -> None:
+    objects = mcp_world("shop", Random(1))
+    place = {**place_of_server("shop"), "profile": "docs"}
+    without = {key: value for key, value in place.items() if not key.startswith("backend")}
+    elsewhere = {**without, "backend": "Service/shop/one"}
+    (first, second) = ask_engine(suite(objects, [(question, {}) for question in (without, elsewhere)]), Envoy())
+    for reply in (first, second):
+        assert reply.unasked[MCP_RULES] == "the question names no MCP server"
+
+
+def test_a_fault_in_rules_about_items_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    objects = [*mcp_world("shop", Random(1))[:4], policy("p", "AgentgatewayBackend/tools", backend=ONE_RULE)]
+    objects[3]["spec"].pop("policies")
+    case = (place_of_server("shop"), {"effective": {MCP_RULES: {"from": ["AgentgatewayPolicy/shop/p"]}}})
+    assert [result.ok for result in results(objects, [case])] == [True]
+    monkeypatch.setitem(BACKEND_FIELDS, MCP_RULES, lambda *_: MessageFilters())
+    assert [result.ok for result in results(objects, [case])] == [False]
+
+
+ONE_RULE = {"mcp": {"authorization": ITEM_RULES[0]}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -23,7 +23,9 @@ _METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH")
 _MAX_REQUESTS = 60
 _HOST = "tierwall.test"
 # Names of headers that a client may send, and that Envoy does not set itself.
-_NAME = re.compile(r"(?!x-(forwarded|envoy|request|tierwall)-|host$|content-)[a-z][a-z0-9-]*", re.ASCII | re.IGNORECASE)
+HEADER_NAME = re.compile(
+    r"(?!x-(forwarded|envoy|request|tierwall)-|host$|content-)[a-z][a-z0-9-]*", re.ASCII | re.IGNORECASE
+)
 # Facts that only an authenticated request has.
 _OF_CALLERS = ("jwt", "basicAuth", "apiKey", "source")
 
@@ -100,11 +102,23 @@ def api_keys(
 def authorization(client: ProbeClient, values: Sequence[Sequence[Any]]) -> Explains:
     """Send requests with the paths, methods and headers that expressions name. A value is a list of rules."""
     texts = list(dict.fromkeys(text for rules in values for rule in rules for text in _expressions(rule)))
-    trees = [parsed(text) for text in texts if is_valid(text)]
-    if any(isinstance(node, ast.Ident) and node.name in _OF_CALLERS for tree in trees for node in _nodes(tree)):
+    if asks_for_callers(texts):
         raise Unobservable("its expressions ask for more than a request without credentials has")
-    seen = [(request, client.send(*request).passed) for request in islice(_requests(trees), _MAX_REQUESTS)]
+    seen = [(request, client.send(*request).passed) for request in islice(_requests(texts), _MAX_REQUESTS)]
     return lambda rules: all(passed == _permits(rules or (), *request) for request, passed in seen)
+
+
+def asks_for_callers(texts: Iterable[str]) -> bool:
+    """Whether expressions ask for facts that only an authenticated request has."""
+    trees = (parsed(text) for text in texts if is_valid(text))
+    return any(isinstance(node, ast.Ident) and node.name in _OF_CALLERS for tree in trees for node in _nodes(tree))
+
+
+def literal_words(texts: Iterable[str]) -> list[str]:
+    """Return the texts in ASCII that expressions compare with."""
+    trees = (parsed(text) for text in texts if is_valid(text))
+    values = (node.value for tree in trees for node in _nodes(tree) if isinstance(node, ast.Literal))
+    return list(dict.fromkeys(word for word in values if isinstance(word, str) and word.isascii() and word))
 
 
 def _expressions(rule: Mapping[str, Any]) -> Sequence[str]:
@@ -112,10 +126,9 @@ def _expressions(rule: Mapping[str, Any]) -> Sequence[str]:
     return expressions
 
 
-def _requests(trees: Sequence[ast.Expr]) -> Iterator[tuple[str, str, Mapping[str, str]]]:
+def _requests(texts: Sequence[str]) -> Iterator[tuple[str, str, Mapping[str, str]]]:
     """Yield requests in the words of expressions."""
-    texts = [node.value for tree in trees for node in _nodes(tree) if isinstance(node, ast.Literal)]
-    words = list(dict.fromkeys(text for text in texts if isinstance(text, str) and text.isascii() and text))
+    words = literal_words(texts)
     yield "GET", "/", {}
     for method in _METHODS[1:]:
         yield method, "/", {}
@@ -123,7 +136,7 @@ def _requests(trees: Sequence[ast.Expr]) -> Iterator[tuple[str, str, Mapping[str
         if word.startswith("/") and word.isprintable() and " " not in word:
             yield "GET", word, {}
             yield "GET", f"{word.rstrip('/')}/more", {}
-    names = [word for word in words if _NAME.fullmatch(word)]
+    names = [word for word in words if HEADER_NAME.fullmatch(word)]
     for name in names:
         for word in words:
             if word.isprintable() and word == word.strip():

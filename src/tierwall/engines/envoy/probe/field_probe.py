@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 from envoy.config.route.v3 import route_components_pb2
 
-from tierwall.attach.place import GRPC_ROUTE
+from tierwall.attach.place import BACKEND, GRPC_ROUTE
 from tierwall.attach.reach import RouteRule
 from tierwall.attach.section import rules
 from tierwall.attach.target import GATEWAY_POLICIES
 from tierwall.core.reference import Reference
+from tierwall.engines.envoy.config.agentgateway_backends import backend_target
 from tierwall.engines.envoy.config.checkpoints import PolicyFilters
 from tierwall.engines.envoy.config.connection_manager import connection_manager, http_filters
 from tierwall.engines.envoy.config.listeners import filter_chain, listener
@@ -25,12 +26,12 @@ from tierwall.engines.envoy.config.routes import RouteConfigurations, empty_conf
 from tierwall.engines.envoy.config.settings.places import place_of
 from tierwall.engines.envoy.config.settings.shared import SharedFilters
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
-from tierwall.engines.envoy.probe import credentials, observations, services
+from tierwall.engines.envoy.probe import credentials, items, observations, services
 from tierwall.engines.envoy.probe.given_request import GivenRequest
 from tierwall.engines.envoy.probe.observations import Explains, ProbeClient, Unobservable
 from tierwall.engines.envoy.probe.recorder import RecordingBackend
 from tierwall.engines.envoy.probe.recording_service import RecordingService
-from tierwall.engines.envoy.probe.staging import RECORDER, StagedRule, StagedSnapshot
+from tierwall.engines.envoy.probe.staging import MCP_RULES, RECORDER, StagedRule, StagedSnapshot
 from tierwall.gateway.decide import MergedField, Merger, merger
 from tierwall.gateway.detail import Setting
 from tierwall.gateway.model.conditional import ANY_REQUEST, RequestFacts
@@ -71,6 +72,7 @@ OBSERVED = frozenset(
         "traffic.basicAuthentication",
         "traffic.apiKeyAuthentication",
         "traffic.authorization",
+        MCP_RULES,
         *services.ASKING,
     )
 )
@@ -120,7 +122,10 @@ class FieldProbe:
         is_grpc = self._field.path in services.OVER_GRPC
         asked: Mapping[str, RecordingBackend | RecordingService]
         asked = answering.over_grpc if is_grpc else answering.over_http
-        addresses = {f"Service/{rule.route.namespace}/{RECORDER}": recorder for rule in self._rules.values()}
+        # MCP servers record, too.
+        servers = (rule.backend for rule in self._rules.values() if rule.backend is not None)
+        addresses = {str(backend.reference): recorder for backend in servers if backend.kind == BACKEND[1]}
+        addresses |= {f"Service/{rule.route.namespace}/{RECORDER}": recorder for rule in self._rules.values()}
         options = EnvoyOptions(
             static=True,
             max_program_size=MAX_PROGRAM_SIZE,
@@ -169,7 +174,7 @@ class FieldProbe:
             merged, is_list = self._merged(case, expected, facts)
             if is_list:
                 return self._chosen(expected, GivenRequest(client, facts.variables), answering)
-            return self._explained(merged, expected, client, answering)
+            return self._explained(case, merged, expected, client, answering)
         except (Unobservable, Unenforceable) as error:
             return ObservedSetting(path, unasked=str(error))
 
@@ -188,6 +193,8 @@ class FieldProbe:
             if self._field.path in native:
                 raise Unobservable(f"{where} has its own {native[self._field.path]}")
         place = place_of(rule.gateway, rule.listener, rule.chain)
+        if self._field.path == MCP_RULES:
+            place = place._replace(backend=self._server(rule), section=rule.section)
         merging = merger(self._stage.snapshot, self._profile, self._phase, ANY_REQUEST)
         merged = merging.merge_at(place).get(self._field.path)
         is_list = merged is not None and any(each.written.entries is not None for each in merged.in_force)
@@ -237,8 +244,19 @@ class FieldProbe:
             return ObservedSetting(path)
         return ObservedSetting(path, error=f"{path}: Envoy does what no policy sets")
 
+    def _server(self, rule: StagedRule) -> Resource:
+        """Return the MCP server of a place; Unobservable if it names none, or another part of it."""
+        backend = rule.backend
+        if backend is None or (backend.group, backend.kind) != BACKEND or "mcp" not in backend.spec:
+            raise Unobservable("the question names no MCP server")
+        target = backend_target(backend)
+        if isinstance(target, str) or target.section != rule.section:
+            raise Unobservable("the question names no MCP server that Envoy serves, with its target")
+        return self._stage.snapshot.get(*backend.identity) or backend
+
     def _explained(
         self,
+        case: int,
         merged: MergedField | None,
         expected: Setting | None,
         client: ProbeClient,
@@ -249,7 +267,10 @@ class FieldProbe:
         if self._field.union:
             in_force = [candidate.value for candidate in merged.in_force] if merged is not None else []
             every = list(offered.values())
-            explains = credentials.authorization(client, [in_force, every])
+            if path == MCP_RULES:
+                explains = items.item_rules(client, [in_force, every], self._rules[case].section)
+            else:
+                explains = credentials.authorization(client, [in_force, every])
             if explains(in_force):
                 return ObservedSetting(path, expected)
             if explains(every):

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from tierwall.attach.place import BACKEND
 from tierwall.core.answer import Answer
 from tierwall.core.protocols import EngineReply
 from tierwall.engines.envoy.config.compile import XdsResources
@@ -35,7 +36,7 @@ from tierwall.engines.envoy.probe.services import OVER_GRPC, service_of
 from tierwall.engines.envoy.probe.standalone import StandaloneEnvoy
 from tierwall.engines.probe import EngineProbe
 from tierwall.gateway.model.conditional import RequestFacts
-from tierwall.gateway.model.fields import FIELDS, PHASES, Phase, Profile, fields_written_by
+from tierwall.gateway.model.fields import FIELDS, PHASES, Phase, Profile, Section, fields_written_by, written_fields
 from tierwall.gateway.model.places import RequestPlace
 from tierwall.gateway.question import GatewayQuestion, ask, place_asked_about
 from tierwall.resources.snapshot import Snapshot
@@ -48,8 +49,7 @@ _WHY_UNSEEN: Mapping[str, str] = {
     "frontend.networkAuthorization": "a test sends all requests from one address",
     "frontend.accessLog": "a test has no collector of records",
     "frontend.tracing": "a test has no collector of spans",
-    "backend.mcp.authentication": "a test sends no MCP messages",
-    "backend.mcp.authorization": "a test sends no MCP messages",
+    "backend.mcp.authentication": "a test has no tokens for MCP servers",
 }
 _NOT_CONFLICTS = "Envoy shows which settings are in force, not which policies conflict"
 
@@ -122,7 +122,10 @@ class GatewayProbe(EngineProbe[GatewayCase]):
         return [path for path in FIELDS if path in self._written(case.answer.detail.phase)]
 
     def _written(self, phase: Phase) -> set[str]:
-        every = (fields_written_by(policy, "traffic", phase) for policy in policies_of(self._snapshot))
+        sections: tuple[Section, ...] = ("traffic", "backend")
+        every = (
+            fields_written_by(policy, section, phase) for policy in policies_of(self._snapshot) for section in sections
+        )
         # A list has every part of a property, and its entries may lack some.
         set_somewhere = (
             item
@@ -130,7 +133,12 @@ class GatewayProbe(EngineProbe[GatewayCase]):
             for item in written
             if item.entries is None or any(map(item.has_part, item.entries))
         )
-        return {item.field.path for item in set_somewhere} & OBSERVED
+        inline = (
+            item.field.path
+            for backend in self._snapshot.of_kind(*BACKEND)
+            for item in written_fields("backend", backend.spec.get("policies"))
+        )
+        return {*(item.field.path for item in set_somewhere), *inline} & OBSERVED
 
     def _services(self, field: str) -> Iterator[str]:
         """Yield the Services that a field of policies asks about requests, as `namespace/name`."""

@@ -20,17 +20,19 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from tierwall.attach.listener import Listener
-from tierwall.attach.place import GATEWAY, GATEWAY_API, SERVICE
+from tierwall.attach.place import BACKEND, GATEWAY, GATEWAY_API, SERVICE
 from tierwall.attach.reach import RouteRule
 from tierwall.attach.target import ACCESS_POLICIES, GATEWAY_POLICIES
+from tierwall.engines.envoy.config.agentgateway_backends import backend_target
 from tierwall.engines.envoy.config.settings import authentication
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.gateway.model.fields import CONDITIONAL, Phase, PolicyField, fields_written_by
 from tierwall.gateway.model.places import RequestPlace
-from tierwall.resources.resource import Resource, list_of_maps
+from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import is_understood
 
+MCP_RULES = "backend.mcp.authorization"
 RECORDER = "tierwall-recorder"
 _PROBE = "tierwall-probe"
 _LIFETIME_S = 3600
@@ -43,6 +45,9 @@ class StagedRule(NamedTuple):
     listener: Listener
     # The rules that delegate to it, and the rule itself.
     chain: tuple[RouteRule, ...]
+    # The backend that the question names, and the part of it.
+    backend: Resource | None = None
+    section: str = ""
 
     @property
     def route(self) -> Resource:
@@ -117,6 +122,26 @@ class StagedSnapshot:
         r, s = decode_dss_signature(key.sign(f"{head}.{body}".encode(), ec.ECDSA(hashes.SHA256())))
         return f"{head}.{body}.{_base64url(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
 
+    def _server(self, place: RequestPlace, route: Resource) -> Mapping[str, Any]:
+        """Return a reference to the MCP server of a place, which has nothing but its rules."""
+        backend = place.backend
+        if backend is None or (backend.group, backend.kind) != BACKEND or isinstance(backend_target(backend), str):
+            return {"name": RECORDER, "port": 80}
+        rules = nested_map(backend.spec, "policies", "mcp").get("authorization")
+        policies = {"policies": {"mcp": {"authorization": rules}}} if rules is not None else {}
+        (target,) = list_of_maps(nested_map(backend.spec, "mcp").get("targets")) or ({},)
+        static = {key: text for key, text in nested_map(target, "static").items() if key != "policies"}
+        served = {"mcp": {"targets": [{"name": target.get("name"), "static": static}]}} if target else {}
+        self._snapshot = self._snapshot.with_changes([_changed(backend, {**(served or backend.spec), **policies})])
+        if backend.namespace != route.namespace:
+            source = {"group": route.group, "kind": route.kind, "namespace": route.namespace}
+            grant = {"from": [source], "to": [{"group": backend.group, "kind": backend.kind}]}
+            made = _object(
+                GATEWAY_API, "v1beta1", "ReferenceGrant", backend.namespace, f"{_PROBE}-{route.namespace}", grant
+            )
+            self._snapshot = self._snapshot.with_changes([made])
+        return {"group": backend.group, "kind": backend.kind, "name": backend.name, "namespace": backend.namespace}
+
     def add(self, place: RequestPlace) -> StagedRule:
         """Add a rule for a place. What the question does not name gets a name that no policy names."""
         gateway = place.gateway
@@ -130,13 +155,15 @@ class StagedSnapshot:
         # The last rule is for questions that name no rule.
         number = place.rule if place.rule is not None else len(rules)
         route = place.route or _object(GATEWAY_API, "v1", "HTTPRoute", gateway.namespace, _PROBE, {"parentRefs": []})
-        to_recorder = [{"name": RECORDER, "port": 80}]
+        to_recorder: list[Mapping[str, Any]] = [{"name": RECORDER, "port": 80}]
+        if self._field.path == MCP_RULES:
+            to_recorder = [self._server(place, route)]
         staged = [{**rule, "backendRefs": to_recorder} for rule in (*rules, {})]
         route = _changed(route, {**route.spec, "rules": staged})
         recorder = _object("", "v1", "Service", route.namespace, RECORDER, {"ports": [{"port": 80}]})
         known = self._snapshot.get(*SERVICE, route.namespace, RECORDER)
         self._snapshot = self._snapshot.with_changes([gateway, route, recorder if known is None else known])
-        return StagedRule(gateway, listener, (*place.parents, RouteRule(route, number)))
+        return StagedRule(gateway, listener, (*place.parents, RouteRule(route, number)), place.backend, place.section)
 
 
 def password_of(policy: Resource) -> str:

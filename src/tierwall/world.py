@@ -16,6 +16,7 @@ from tierwall.core.answer import Answer, Omission
 from tierwall.core.diagnostics import Diagnostic, InputError, input_error, sorted_diagnostics
 from tierwall.core.question import Question
 from tierwall.core.reference import Reference, full_name
+from tierwall.core.words import as_given
 from tierwall.resources.load import LoadResult, LoadSettings
 from tierwall.resources.load import load as load_paths
 from tierwall.resources.read import NOTHING_READ, ReadResult, repeated_keys
@@ -154,7 +155,7 @@ class World:
 
         name = getattr(question, "plane", None)
         if name is None:
-            message = f"expected a question such as NetworkQuestion, found a {type(question).__name__}"
+            message = f"expected a question such as NetworkQuestion, found {as_given(question)}"
             raise InputError([Diagnostic("TW703", message)])
         return plane(name).ask(self._snapshot, question.in_namespace(self._namespace))
 

@@ -354,7 +354,7 @@ def test_policy_tests_ask_api_questions(folder: Path) -> None:
         ({"groups": [7]}, "expected a list of strings as `groups`, found `[7]`"),
         ({"extra": {"a": "b"}}, "expected a map from strings to lists of strings as `extra`"),
         ({"conditions": "Maybe"}, 'expected `HumanReadable`, `Optimized` or `""` as `conditions`, found `Maybe`'),
-        ({"conditions": None}, "as `conditions`, found `None`"),
+        ({"conditions": None}, "as `conditions`, found nothing"),
         (
             {"labelSelector": [{}]},
             "`key`, `operator` and `values` as `labelSelector`",

@@ -423,6 +423,10 @@ def test_the_command_line_takes_the_same_ends(tmp_path: Path) -> None:
     result = run("--from", "outside", "--to", "shop/db-0", "--port", "pg")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "expected a number from 1 to 65535 as `port`, found the string `pg`" in result.stderr
+    result = run("--from", "shop/web", "--to", "300.1.1.1", "--port", "80")
+    assert "there is no pod in namespace `default` (`300.1.1.1` is not an IP address)" in result.stderr
+    result = run("--from", "10.0.0.0/8", "--to", "shop/db-0", "--port", "80")
+    assert "there is no pod in namespace `10.0.0.0` (ask about one address; blocks are not endpoints)" in result.stderr
     (tmp_path / "p.yaml").write_text(json.dumps(policy("db", {"app": "db"}, {"from": [{"ipBlock": {"cidr": "::/0"}}]})))
     result = run("--from", "outside", "--to", "shop/db-0", "--port", "80")
     assert result.exit_code == 5

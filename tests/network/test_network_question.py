@@ -71,6 +71,12 @@ def test_all_problems_of_a_question_are_reported_at_once_with_hints() -> None:
     ]
 
 
+def test_messages_show_what_was_given_as_it_was_written() -> None:
+    messages = problems([WEB, DB], {"from": {"ip": "10.0.0.1", "node": "n"}, "to": ["shop/db"], "port": True})
+    shown = [message.partition(", found ")[2] for message, _ in messages]
+    assert sorted(shown) == ['`["shop/db"]`', "`true`", '`{"ip": "10.0.0.1", "node": "n"}`']
+
+
 @pytest.mark.parametrize(
     "endpoint",
     [None, "", "web", "a/b/c", "/web", {}, {"ip": "10.0.0"}, {"ip": 7}, {"node": "n"}, {"pod": "x"}, 7, ["shop/web"]],

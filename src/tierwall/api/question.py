@@ -24,6 +24,7 @@ from tierwall.core.diagnostics import Diagnostic, input_error, near_miss
 from tierwall.core.labels import Requirement
 from tierwall.core.question import Question
 from tierwall.core.verdict import Verdict
+from tierwall.core.words import as_given
 from tierwall.resources.foreign import omissions
 from tierwall.resources.snapshot import Snapshot
 
@@ -236,7 +237,7 @@ def data_of(question: ApiQuestion, requester: Attributes, problems: list[Diagnos
 
 
 def _problem(key: str, expected: str, value: Any) -> Diagnostic:
-    return Diagnostic("TW703", f"expected {expected} as `{key}`, found `{value}`")
+    return Diagnostic("TW703", f"expected {expected} as `{key}`, found {as_given(value)}")
 
 
 def _string(value: Any) -> str | None:

@@ -15,6 +15,7 @@ from tierwall.core.answer import DEFAULT, Answer, Decider
 from tierwall.core.diagnostics import Diagnostic, InputError, near_miss, unknown_keys
 from tierwall.core.unprintable import escape_unprintable
 from tierwall.core.verdict import Verdict
+from tierwall.core.words import as_given
 
 
 class Expectation(Struct, frozen=True):
@@ -44,7 +45,7 @@ def mismatches(expect: Mapping[str, Any], answer: Answer, of_plane: Mapping[str,
 
 def malformed_expectation(key: str, expected: str, actual: Any, hint: str = "") -> Diagnostic:
     """Make a diagnostic for an invalid value of `expect`."""
-    return Diagnostic("TW701", f"expected {expected} as `{key}`, found `{actual}`", hint=hint)
+    return Diagnostic("TW701", f"expected {expected} as `{key}`, found {as_given(actual)}", hint=hint)
 
 
 def one_of(words: Iterable[str], get: Callable[[Answer], str | None]) -> Expectation:

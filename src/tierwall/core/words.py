@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 # A sentence names this many things and counts the rest. The document names them all.
 MAX_NAMED = 3
 # The most characters of an unexpected error: its message may repeat the input.
 MAX_FAILURE = 300
+# The most characters that a message shows of a list or map.
+MAX_GIVEN = 100
 
 
 def join_names(texts: Sequence[str], limit: int | None = MAX_NAMED) -> str:
@@ -31,6 +33,20 @@ def failure_words(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__, limit=-1)
     place = f" at {frames[0].filename.rpartition('/')[2]}:{frames[0].lineno}" if frames else ""
     return f"{type(error).__name__}{place}: {error}"[:MAX_FAILURE]
+
+
+def as_given(value: object, before_text: str = "") -> str:
+    """Show a value as the author of a question or test wrote it, for a message: true, lists and maps are JSON."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, str):
+        return f"{before_text}`{value}`"
+    if isinstance(value, bool | list | tuple | Mapping):
+        import json  # a message is rare
+
+        text = json.dumps(value, ensure_ascii=False, default=str)
+        return f"`{text if len(text) <= MAX_GIVEN else text[:MAX_GIVEN] + '…'}`"
+    return f"`{value}`"
 
 
 def with_hint(message: str, hint: str) -> str:

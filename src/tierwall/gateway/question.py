@@ -34,6 +34,7 @@ from tierwall.core.diagnostics import Diagnostic, input_error, near_miss
 from tierwall.core.expectation import Expectation, malformed_expectation
 from tierwall.core.question import Question
 from tierwall.core.reference import full_reference
+from tierwall.core.words import as_given
 from tierwall.gateway.decide import Merger, merger
 from tierwall.gateway.detail import GatewayDetail, Setting, equal_values
 from tierwall.gateway.model.conditional import NO_FACTS, FactError, RequestFacts
@@ -167,7 +168,7 @@ def _answerer(
     phase = "PostRouting" if cast(object, question.phase) is None else question.phase
     for key, value, known in (("profile", profile, PROFILES), ("phase", phase, PHASES)):
         if value not in known:
-            message = f"expected one of {', '.join(known)} as `{key}`, found `{value}`"
+            message = f"expected one of {', '.join(known)} as `{key}`, found {as_given(value)}"
             problems.append(Diagnostic("TW703", message, hint=near_miss(str(value), known)))
     facts = _facts(question.request, problems)
     if problems:
@@ -179,7 +180,7 @@ def _answerer(
 
 def _facts(request: object, problems: list[Diagnostic]) -> RequestFacts:
     if request is not None and not isinstance(request, Mapping):
-        problems.append(Diagnostic("TW703", f"expected a map of facts as `request`, found `{request}`"))
+        problems.append(Diagnostic("TW703", f"expected a map of facts as `request`, found {as_given(request)}"))
     elif request:
         try:
             return RequestFacts(cast(Mapping[str, Any], request))
@@ -229,7 +230,9 @@ def _listener(finder: ResourceFinder, name: object, owner: Resource) -> Listener
 def _parents(finder: ResourceFinder, given: object) -> Iterator[RouteRule]:
     """Yield the rules that delegate; a route with one rule needs no `#rule`."""
     if not isinstance(given, Sequence) or isinstance(given, str):
-        finder.report_invalid(f"expected a list such as [HTTPRoute/infra/shop#api] as `parents`, found `{given}`")
+        finder.report_invalid(
+            f"expected a list such as [HTTPRoute/infra/shop#api] as `parents`, found {as_given(given)}"
+        )
         return
     for value in given:
         reference, _, written = str(value).partition("#")
@@ -256,7 +259,7 @@ def _rule(finder: ResourceFinder, value: object, route: Resource) -> int | None:
         finder.report_missing(f"there is no rule {value} in {route.reference}", hint)
         return None
     if not isinstance(value, str) or not value:
-        finder.report_invalid(f"expected a number from 0 or a rule name as `rule`, found `{value}`")
+        finder.report_invalid(f"expected a number from 0 or a rule name as `rule`, found {as_given(value)}")
         return None
     if value in names:
         return names.index(value)
@@ -268,7 +271,9 @@ def _rule(finder: ResourceFinder, value: object, route: Resource) -> int | None:
 def _section(finder: ResourceFinder, value: object, backend: Resource) -> str:
     """Return the section of a backend in its canonical spelling."""
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-        finder.report_invalid(f"expected a port number or a sub-backend name as `backendSection`, found `{value}`")
+        finder.report_invalid(
+            f"expected a port number or a sub-backend name as `backendSection`, found {as_given(value)}"
+        )
         return ""
     known = sections(backend)
     match BackendKind(backend.kind):
@@ -298,7 +303,7 @@ def _effective_problems(key: str, value: Any) -> Iterator[Diagnostic]:
         if path not in FIELDS:
             yield _no_field(path)
         elif wanted is not None and not (isinstance(wanted, Mapping) and wanted.keys() <= {"value", "from"}):
-            yield Diagnostic("TW701", f"expected `value` and `from`, or null, as `{path}`, found `{wanted}`")
+            yield Diagnostic("TW701", f"expected `value` and `from`, or null, as `{path}`, found {as_given(wanted)}")
 
 
 def _effective_differences(key: str, value: Any, answer: Answer) -> Iterator[str]:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from tierwall.core.diagnostics import NO_SUCH_NAME, Diagnostic, near_miss
 from tierwall.core.reference import Reference
-from tierwall.core.words import join_names
+from tierwall.core.words import as_given, join_names
 from tierwall.network.model.endpoints import Endpoint, address_endpoint
 from tierwall.network.model.model import NetworkModel
 from tierwall.resources.gaps import missing, unknown_because
@@ -24,6 +24,7 @@ from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.workloads import WORKLOADS, controller
 from tierwall.values.addresses import Span, free_addresses, parse_address
+from tierwall.values.pattern import pattern
 
 if TYPE_CHECKING:
     from tierwall.network.reach.classes import EndpointClasses
@@ -35,6 +36,7 @@ _PODS = (("", "Pod"),)
 _BETWEEN = {"Deployment": ("apps", "ReplicaSet"), "CronJob": ("batch", "Job")}
 FORMS = "`namespace/pod`, a workload such as `Deployment/namespace/name`, `outside`, {ip: …} or {node: …}"
 DESTINATIONS = FORMS.replace("`outside`", "`Service/namespace/name`, `outside`")
+_LIKE_IPV4 = pattern(r"\d+(?:\.\d+){3}")
 
 
 class AlikeEndpoints(Struct, frozen=True, eq=False):
@@ -83,8 +85,8 @@ class EndFinder:
             return self._by_name(*parts)
         if len(parts) == 3 and all(parts):
             return self._by_reference(Reference(*parts), key, protocol, port)
-        forms, given = DESTINATIONS if key == "to" else FORMS, "nothing" if value is None else f"`{value}`"
-        return self._refuse(f"expected {forms} as `{key}`, found {given}")
+        forms = DESTINATIONS if key == "to" else FORMS
+        return self._refuse(f"expected {forms} as `{key}`, found {as_given(value)}")
 
     def pods(self, name: str, pods: Iterable[tuple[Endpoint, int | None]]) -> AskedEndpoints:
         """Return some pods of the policies in force as an end with a name of its own, each with the port asked about.
@@ -113,7 +115,7 @@ class EndFinder:
         address = parse_address(value["ip"])
         if address is not None:
             return network.pod_at(address) or address_endpoint(address)
-        self._refuse(f"expected an IP address in `{key}`, found `{value['ip']}`")
+        self._refuse(f"expected an IP address in `{key}`, found {as_given(value['ip'])}")
         return None
 
     def _by_name(self, namespace: str, name: str) -> AskedEndpoints | None:
@@ -243,7 +245,8 @@ class EndFinder:
             )
             return self._missing(what, hint, _PODS, namespace)
         populated = {pod.namespace for pod in self._network.pods}
-        return self._missing(f"pod in namespace `{namespace}`", near_miss(namespace, populated), _PODS, namespace)
+        hint = near_miss(namespace, populated) or _address_hint(namespace, name)
+        return self._missing(f"pod in namespace `{namespace}`", hint, _PODS, namespace)
 
     def _unknown_object(self, reference: Reference, kinds: Sequence[tuple[str, str]]) -> AskedEndpoints | None:
         known = [str(resource.reference) for kind in kinds for resource in self._snapshot.of_kind(*kind)]
@@ -253,6 +256,15 @@ class EndFinder:
         self, what: str, hint: str, kinds: Sequence[tuple[str, str]], namespace: str = ""
     ) -> AskedEndpoints | None:
         return self._refuse(*missing(self._snapshot, what, hint, kinds, namespace), NO_SUCH_NAME)
+
+
+def _address_hint(namespace: str, name: str) -> str:
+    """Return a hint for a name that is perhaps meant as an address."""
+    if _LIKE_IPV4.fullmatch(name) or ":" in name:
+        return f"`{name}` is not an IP address"
+    if name.isdecimal() and (_LIKE_IPV4.fullmatch(namespace) or ":" in namespace):
+        return "ask about one address; blocks are not endpoints"
+    return ""
 
 
 @per_snapshot

@@ -16,6 +16,7 @@ from tierwall.core.expectation import Expectation, one_of
 from tierwall.core.question import Question
 from tierwall.core.reference import full_name
 from tierwall.core.verdict import StepVerdict, Verdict
+from tierwall.core.words import as_given
 from tierwall.network.decide import decide
 from tierwall.network.detail import (
     NOT_APPLICABLE,
@@ -200,23 +201,17 @@ def _decide_ends(
 def _wrong_protocol_or_port(question: NetworkQuestion) -> list[Diagnostic]:
     protocol, port, problems = question.protocol, question.port, []
     if protocol not in PROTOCOLS:
-        message = f"expected one of {', '.join(PROTOCOLS)} as `protocol`, found `{protocol}`"
+        message = f"expected one of {', '.join(PROTOCOLS)} as `protocol`, found {as_given(protocol)}"
         problems.append(Diagnostic("TW703", message, hint=near_miss(str(protocol), PROTOCOLS)))
     service = _is_service(question.to)
     if not (type(port) is int and 1 <= port <= LAST_PORT) and not (service and isinstance(port, str) and port):
         expected = f"a number from 1 to {LAST_PORT}" + (" or the name of a port" if service else "")
-        problems.append(Diagnostic("TW703", f"expected {expected} as `port`, found {_shown(port)}"))
+        problems.append(Diagnostic("TW703", f"expected {expected} as `port`, found {as_given(port, 'the string ')}"))
     return problems
 
 
 def _is_service(end: object) -> bool:
     return isinstance(end, str) and end.startswith("Service/")
-
-
-def _shown(value: object) -> str:
-    if value is None:
-        return "nothing"
-    return f"the string `{value}`" if isinstance(value, str) else f"`{value}`"
 
 
 def _shadow(now: NetworkDetail, then: NetworkDetail) -> ShadowDecision | None:

@@ -18,7 +18,7 @@ from tierwall.core.labels import Selector, SelectorError
 from tierwall.core.question import Question
 from tierwall.core.reference import full_name
 from tierwall.core.verdict import StepVerdict, Verdict
-from tierwall.core.words import join_names
+from tierwall.core.words import as_given, join_names
 from tierwall.network.ends import OUTSIDE, EndFinder
 from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.model import network_model
@@ -141,8 +141,7 @@ def _deciders(hops: Iterable[Answer]) -> tuple[Decider, ...]:
 def _caller(snapshot: Snapshot, source: object, problems: list[Diagnostic]) -> str | None:
     """Return the ServiceAccount of a pod, or of all pods of a workload, as `namespace/name`."""
     if not isinstance(source, str) or source == OUTSIDE or source.startswith("Service/"):
-        given = "nothing" if source is None else f"`{source}`"
-        problems.append(Diagnostic("TW703", f"expected {SOURCES} as `from`, found {given}"))
+        problems.append(Diagnostic("TW703", f"expected {SOURCES} as `from`, found {as_given(source)}"))
         return None
     asked = EndFinder(snapshot, network_model(snapshot), problems).find(source, "from", TCP, 0)
     if asked is None:
@@ -162,14 +161,16 @@ def _gateway_pods(
     if given is None:
         return None
     if not isinstance(given, Mapping):
-        problems.append(Diagnostic("TW703", f"expected {{namespace, selector}} as `gatewayPods`, found `{given}`"))
+        problems.append(
+            Diagnostic("TW703", f"expected {{namespace, selector}} as `gatewayPods`, found {as_given(given)}")
+        )
         return ()
     problems += unknown_keys("TW703", given, GATEWAY_PODS_KEYS, "`gatewayPods`")
     namespace = given.get("namespace")
     if namespace is None and isinstance(question.gateway, str):
         namespace = question.gateway.partition("/")[0]
     if not isinstance(namespace, str) or not namespace:
-        message = f"expected the name of a namespace as `gatewayPods.namespace`, found `{namespace}`"
+        message = f"expected the name of a namespace as `gatewayPods.namespace`, found {as_given(namespace)}"
         problems.append(Diagnostic("TW703", message))
         return ()
     try:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tierwall.core.diagnostics import Diagnostic, near_miss
 from tierwall.core.labels import EVERYTHING, Selector, SelectorError
 from tierwall.core.source import Path, Position
+from tierwall.core.words import as_given
 from tierwall.proofs.value_set import ANYTHING, SetForm, ValueSet, pattern_problem
 
 Locate = Callable[[Path], Position | None]
 
-MAX_SHOWN = 100
 _FORMS = tuple(str(form) for form in SetForm if form is not SetForm.IN)
 _NO_KEYS: Mapping[str, Any] = {}
 
@@ -126,12 +125,5 @@ class ProofReader:
 
 
 def shown(value: object) -> str:
-    """Show a value that was given, for a message."""
-    if value is None:
-        return "nothing"
-    if isinstance(value, str):
-        return f"the string `{value}`"
-    if isinstance(value, bool | list | tuple | Mapping):
-        text = json.dumps(value, ensure_ascii=False, default=str)
-        return f"`{text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + '…'}`"
-    return f"`{value}`"
+    """Show a value that was given, for a message: a string is called one, as it may look like a number."""
+    return as_given(value, "the string ")

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from tierwall.core.diagnostics import Diagnostic, near_miss, unknown_name_diagnostic
 from tierwall.core.reference import Reference
+from tierwall.core.words import as_given
 from tierwall.resources.gaps import missing
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import KindKey, Snapshot
@@ -58,7 +59,7 @@ class ResourceFinder:
         """
         kinds = tuple(kinds)
         if not isinstance(value, str) or value.count("/") != 1 or not all(value.split("/")):
-            self.report_invalid(f"expected {form} as `{key}`, found {'nothing' if value is None else f'`{value}`'}")
+            self.report_invalid(f"expected {form} as `{key}`, found {as_given(value)}")
             return None
         namespace, _, name = value.partition("/")
         gets = (self.snapshot.get(*kind, namespace, name) for kind in kinds)
@@ -80,7 +81,7 @@ class ResourceFinder:
         except ValueError:
             reference = None
         if reference is None or not reference.namespace or reference.section:
-            self.report_invalid(f"expected `Kind/namespace/name` as `{key}`, found `{value}`")
+            self.report_invalid(f"expected `Kind/namespace/name` as `{key}`, found {as_given(value)}")
             return None
         if reference.kind not in kinds:
             message = f"expected one of {', '.join(kinds)} as kind of `{key}`, found `{reference.kind}`"
@@ -117,7 +118,7 @@ class ResourceFinder:
             named = by_reference.get(Reference.parse(value), [])
         except ValueError:
             same_name = next((f"did you mean `{text}`?" for text in known if text.endswith(f"/{value}")), "")
-            self.report_invalid(f"expected `Kind/namespace/name` as {word}, found `{value}`", same_name)
+            self.report_invalid(f"expected `Kind/namespace/name` as {word}, found {as_given(value)}", same_name)
             return []
         if not named:
             self.report_unknown_reference(f"{word} `{value}`", near_miss(value, known), value)

@@ -22,6 +22,7 @@ from tierwall.core.expectation import list_of_strings, one_of
 from tierwall.core.question import Question
 from tierwall.core.reference import Reference, full_name
 from tierwall.core.verdict import StepVerdict, Verdict
+from tierwall.core.words import as_given
 from tierwall.resources.finder import ResourceFinder
 from tierwall.resources.foreign import omissions
 from tierwall.resources.once import per_snapshot
@@ -182,28 +183,30 @@ def caller_of(value: object, finder: ResourceFinder) -> str | None:
         if not is_spiffe_id(value):
             form = "a SPIFFE id such as `spiffe://cluster.local/ns/shop/sa/agent`"
             hint = "write a ServiceAccount as {serviceAccount: namespace/name}" if value.count("/") == 1 else ""
-            finder.report_invalid(f"expected {form} as `caller`, found `{value}`", hint)
+            finder.report_invalid(f"expected {form} as `caller`, found {as_given(value)}", hint)
         return value
     account = value.get("serviceAccount") if isinstance(value, Mapping) and len(value) == 1 else None
     if isinstance(account, str) and account.count("/") == 1 and all(account.split("/")):
         namespace, _, name = account.partition("/")
         return service_account_id(namespace, name)
     written = value if account is None else account
-    finder.report_invalid(f"expected a SPIFFE id or {{serviceAccount: namespace/name}} as `caller`, found `{written}`")
+    finder.report_invalid(
+        f"expected a SPIFFE id or {{serviceAccount: namespace/name}} as `caller`, found {as_given(written)}"
+    )
     return None
 
 
 def _string(key: str, value: object, finder: ResourceFinder) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    finder.report_invalid(f"expected a string as `{key}`, found `{value}`")
+    finder.report_invalid(f"expected a string as `{key}`, found {as_given(value)}")
     return None
 
 
 def _map(key: str, value: object, finder: ResourceFinder) -> Mapping[Any, Any] | None:
     if value is None or isinstance(value, Mapping):
         return value
-    finder.report_invalid(f"expected a map as `{key}`, found `{value}`")
+    finder.report_invalid(f"expected a map as `{key}`, found {as_given(value)}")
     return None
 
 
@@ -213,7 +216,7 @@ def _headers(value: object, finder: ResourceFinder) -> dict[str, str]:
         if type(text) is int:  # YAML reads digits as a number; on the wire every header is a string
             text = str(text)
         if not isinstance(name, str) or not isinstance(text, str):
-            finder.report_invalid(f"expected a string as header `{name}`, found `{text}`")
+            finder.report_invalid(f"expected a string as header `{name}`, found {as_given(text)}")
         elif name.lower() in headers:
             finder.report_invalid(f"header `{name.lower()}` is given twice")
         else:
@@ -229,7 +232,7 @@ def _time(value: object, finder: ResourceFinder) -> object:
             return parse_timestamp(value)
     except Failure:
         pass
-    finder.report_invalid(f"expected an RFC 3339 time as `time`, found `{value}`")
+    finder.report_invalid(f"expected an RFC 3339 time as `time`, found {as_given(value)}")
     return None
 
 
@@ -237,7 +240,9 @@ def _external_auth(value: object, finder: ResourceFinder) -> AuthorizerAnswers:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        finder.report_invalid(f"expected a map from policies to Allow or Deny as `externalAuth`, found `{value}`")
+        finder.report_invalid(
+            f"expected a map from policies to Allow or Deny as `externalAuth`, found {as_given(value)}"
+        )
         return {}
     known = policies_by_name(finder.snapshot)
     answers: dict[Reference, Verdict] = {}

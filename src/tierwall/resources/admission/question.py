@@ -14,7 +14,7 @@ from tierwall.core.question import Question
 from tierwall.core.reference import Reference
 from tierwall.core.source import Origin, Path
 from tierwall.core.verdict import StepVerdict, Verdict
-from tierwall.core.words import join_names
+from tierwall.core.words import as_given, join_names
 from tierwall.resources.admission.problem import AdmissionProblem
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import admit_with_definitions
@@ -102,7 +102,7 @@ def _values(question: AdmitQuestion, problems: list[Diagnostic]) -> Sequence[Any
         problems.append(Diagnostic("TW703", "only a policy test reads the `file` of an admit question", hint=hint))
     objects: Any = question.objects
     if objects is not None and not isinstance(objects, list | tuple):
-        problems.append(Diagnostic("TW703", f"expected a list of objects as `objects`, found `{objects}`"))
+        problems.append(Diagnostic("TW703", f"expected a list of objects as `objects`, found {as_given(objects)}"))
     return (question.object,) if objects is None else objects
 
 

@@ -90,6 +90,11 @@ def test_losers_are_struck_out() -> None:
     ("arguments", "message"),
     [
         (["--why", "traffic.timeout"], "did you mean `traffic.timeouts`?"),
+        (
+            ["--why", "backend.mcp"],
+            "its fields are backend.mcp.authentication, backend.",
+        ),
+        (["--why", "nothing"], "such as frontend.tcp"),
         (["--why", "traffic.timeouts", "-o", "html"], "leave out --why, or use -o md"),
     ],
 )

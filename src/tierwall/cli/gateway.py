@@ -89,11 +89,10 @@ class EffectiveParams(QuestionParams):
         return question
 
     def _check_field(self, field: str) -> None:
-        from tierwall.core.diagnostics import near_miss
-        from tierwall.gateway.model.fields import FIELDS
+        from tierwall.gateway.model.fields import FIELDS, field_hint
 
         if field not in FIELDS:
-            hint = near_miss(field, FIELDS) or f"such as {', '.join(list(FIELDS)[:3])}"
+            hint = field_hint(field) or f"such as {', '.join(list(FIELDS)[:3])}"
             raise click.BadParameter(f"there is no field `{field}` ({hint})", param_hint="--why")
         if self.output == "html":
             raise click.UsageError("-o html shows all fields: leave out --why, or use -o md")

@@ -38,7 +38,7 @@ from tierwall.core.words import as_given
 from tierwall.gateway.decide import Merger, merger
 from tierwall.gateway.detail import GatewayDetail, Setting, equal_values
 from tierwall.gateway.model.conditional import NO_FACTS, FactError, RequestFacts
-from tierwall.gateway.model.fields import FIELDS, PHASES, PROFILES, Phase, Profile
+from tierwall.gateway.model.fields import FIELDS, PHASES, PROFILES, Phase, Profile, field_hint
 from tierwall.gateway.model.places import BackendKind, RequestPlace, levels, reachable_places
 from tierwall.gateway.provenance import field_details, field_steps, profile_differences
 from tierwall.gateway.sentence import notes, sentence
@@ -337,7 +337,7 @@ def _conflicts_differences(key: str, value: Any, answer: Answer) -> Iterator[str
 
 
 def _no_field(path: object) -> Diagnostic:
-    return Diagnostic("TW701", f"there is no field `{path}`", hint=near_miss(str(path), FIELDS))
+    return Diagnostic("TW701", f"there is no field `{path}`", hint=field_hint(str(path)))
 
 
 def _listed(paths: Iterable[str]) -> str:

@@ -16,6 +16,8 @@ from msgspec import Struct
 from tierwall.attach.acceptance import left_out_settings
 from tierwall.attach.place import INFERENCE_POOL
 from tierwall.attach.target import entries
+from tierwall.core.diagnostics import near_miss
+from tierwall.core.words import join_names
 from tierwall.resources.kinds.registry import schema_of
 from tierwall.resources.resource import Resource, nested_map
 from tierwall.resources.schema import Schema
@@ -103,6 +105,12 @@ class WrittenField(Struct, frozen=True):
     def has_part(self, entry: Mapping[str, Any]) -> bool:
         """Whether an entry has the part of the property that the field is, and it is not empty."""
         return not self.field.part or bool(self.entry_value(entry.get("policy")))
+
+
+def field_hint(name: str) -> str:
+    """Return what may have been meant by the name of a field that does not exist, or an empty string."""
+    parts = [path for path in FIELDS if path.startswith(f"{name}.")]
+    return f"its fields are {join_names(parts, None)}" if name.count(".") == 1 and parts else near_miss(name, FIELDS)
 
 
 def has_override(policy: Resource) -> bool:

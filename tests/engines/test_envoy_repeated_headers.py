@@ -15,6 +15,9 @@ from tests.engines.test_envoy_agentgateway_backends import to as of_group
 from tests.engines.test_envoy_settings import rules
 from tests.engines.test_envoy_settings_addresses import is_true
 from tests.engines.test_envoy_settings_choices import listed
+from tests.labs.envoy_attacks import behind
+from tests.labs.envoy_attacks import policy as access_policy
+from tests.labs.envoy_routes import Routed
 from tests.labs.settings_lab import EchoBackend, SettingsLab, settings_lab
 from tests.worlds.gateway_settings import Object, gateway, policy, route, service, to
 
@@ -166,3 +169,40 @@ def test_rules_about_messages_are_not_evaded_by_either_backend() -> None:
         assert {ask(running, "/", *mcp, *_TWICE, body=message)[0] for _ in range(8)} == {400}
         answers = [ask(running, "/", *mcp, ("x-a", "yes"), body=message)[1] for _ in range(16)]
         assert {b"denied" in answer for answer in answers} == {True, False}
+
+
+@pytest.fixture(scope="module")
+def tools() -> Iterator[Routed]:
+    expression = {"expression": "request.headers['x-env'] != 'prod'"}
+    matched = {"name": "X-Env", "value": "dev.*", "type": "RegularExpression"}
+    inline = {"type": "Inline", "mcp": {"methods": [{"name": "tools/call"}]}}
+    rules_by_backend: dict[str, Object] = {
+        "cel": {"authorization": {"type": "CEL", "cel": expression}},
+        "matched": {"authorization": {**inline, "headers": [matched]}},
+        "free": {"authorization": inline},
+    }
+    running = Routed(
+        [
+            each
+            for name, rule in rules_by_backend.items()
+            for each in (*behind(name), access_policy(f"p-{name}", name, [rule]))
+        ]
+    )
+    yield running
+    running.close()
+
+
+@pytest.mark.parametrize(("backend", "looks"), [("cel", True), ("matched", True), ("free", False)])
+def test_rules_of_access_policies_are_not_evaded(tools: Routed, backend: str, looks: bool) -> None:
+    message = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "add"}}).encode()
+    mcp = [("content-type", "application/json"), ("accept", "application/json, text/event-stream")]
+
+    def call(*headers: Header) -> tuple[int, bool]:
+        got = tools.get("gate.test", f"/{backend}", [*mcp, *headers], "POST", body=message)
+        return got.status, got.request is not None
+
+    assert call(("x-env", "dev")) == (200, True)
+    assert call(("x-env", "dev"), ("x-other", "1"), ("x-other", "2")) == (200, True)
+    assert call(("x-env", "prod")) == (200, not looks)
+    assert call(("x-env", "dev"), ("x-env", "prod")) == ((400, False) if looks else (200, True))
+    assert call(("x-env", "dev"), ("X-ENV", "dev")) == ((400, False) if looks else (200, True))

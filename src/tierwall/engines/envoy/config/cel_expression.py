@@ -58,7 +58,7 @@ class OverLimit(Exception):
 
 
 class TranslatedExpression(Struct, frozen=True, eq=False):
-    """An expression in Envoy's words, the tool arguments that it reads, as paths, and its size there in bytes.
+    """An expression in Envoy's words, the tool arguments and headers that it reads, and its size there in bytes.
 
     Without a tree, Envoy cannot evaluate it: it has no words for it, or the expression is over a limit.
     """
@@ -68,6 +68,7 @@ class TranslatedExpression(Struct, frozen=True, eq=False):
     size: int = 0
     inexpressible: str = ""
     over_limit: str = ""
+    headers: frozenset[str] = frozenset()
 
     def check(self) -> ast.Expr:
         """Return the tree; raise Inexpressible or OverLimit if Envoy cannot evaluate the expression."""
@@ -98,14 +99,15 @@ def translated_by(translator: ExpressionTranslator, tree: ast.Expr) -> Translate
         return TranslatedExpression(inexpressible=str(error))
     except OverLimit as error:
         return TranslatedExpression(over_limit=str(error))
-    return TranslatedExpression(tree, frozenset(translator.arguments), size)
+    return TranslatedExpression(tree, frozenset(translator.arguments), size, headers=frozenset(translator.headers))
 
 
 class ExpressionTranslator:
-    """Translates trees, and collects the tool arguments that they read."""
+    """Translates trees, and collects the tool arguments and headers that they read."""
 
     def __init__(self) -> None:
         self.arguments: set[tuple[str, ...]] = set()
+        self.headers: set[str] = set()
 
     def translate(self, tree: ast.Expr) -> ast.Expr:
         """Return a tree in Envoy's words; raise Inexpressible or OverLimit if Envoy cannot evaluate it."""
@@ -139,6 +141,7 @@ class ExpressionTranslator:
     def _variable(self, path: tuple[str, ...]) -> ast.Expr:
         """Translate `request.…` with constant keys."""
         if path[:1] == ("headers",) and len(path) == 2:
+            self.headers.add(header_key(path[1]))
             return index(request_field("headers"), header_key(path[1]))
         if path == ("mcp", "tool_name"):
             return index(request_field("headers"), NAME)

@@ -6,10 +6,10 @@ know. So routes carry only names. The policies are in filter configurations (ECD
 connections.
 
 A name stands for a list of policies and for everything that routes and filters must agree on. Another list, another
-authorizer, other arguments or a first rule about paths give another name; `PolicyTags` says when other policy content
-does. Routes with a new name are sent after the filters that know it, and filters keep a name for a while after routes
-have dropped it. While Envoy goes from one configuration to the next, a request therefore meets the old policies or the
-new ones, never a mix.
+authorizer, other arguments or headers, or a first rule about paths give another name; `PolicyTags` says when other
+policy content does. Routes with a new name are sent after the filters that know it, and filters keep a name for a while
+after routes have dropped it. While Envoy goes from one configuration to the next, a request therefore meets the old
+policies or the new ones, never a mix.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class Checkpoint(Struct, frozen=True, eq=False):
         for identity, policy in zip(identities, policies, strict=True):
             content.update(repr((identity, sorted(policy.arguments), policy.reads_path)).encode())
             content.update(policy.authorizer.value if policy.authorizer is not None else b"")
+            content.update("".join(f"\0{name}" for name in sorted(policy.headers)).encode())
         shard, first = divmod(int.from_bytes(content.digest()), SLOTS_PER_LEVEL - len(policies) + 1)
         slots = tuple(Slot(level, first + number) for number in range(len(policies)))
         filters = tuple(slot.policy_filter(shard % SHARDS[level]) for slot in slots)

@@ -48,6 +48,11 @@ class Protection(Struct, frozen=True):
         return frozenset(path for policy in self._policies for path in policy.arguments)
 
     @property
+    def headers(self) -> frozenset[str]:
+        """The headers that rules look at, which a request may have only once."""
+        return frozenset(name for policy in self._policies for name in policy.headers)
+
+    @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """The problems of the policies."""
         return tuple(diagnostic for policy in self._policies for diagnostic in policy.diagnostics)

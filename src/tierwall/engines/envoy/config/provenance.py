@@ -61,7 +61,7 @@ def _routes(state: CompileState, chain: FilterChain) -> Iterator[Identity]:
     """Yield what a RouteConfiguration is made of.
 
     It holds only the names of most policies and backends, which are safe: it is not made of those. It has the settings
-    of authorizers, the arguments that policies read, and the host names of backends outside the cluster.
+    of authorizers, what policies read, and the host names of backends outside the cluster.
     """
     yield from (listener.owner.identity for listener in chain.listeners)
     yield chain.plan.gateway.identity
@@ -77,7 +77,7 @@ def _routes(state: CompileState, chain: FilterChain) -> Iterator[Identity]:
             names.update(name for each in checkpoints for name in each)
     for name in names & state.filters.passed.keys():
         policies = state.filters.passed[name].policies
-        yield from (policy.policy for policy in policies if policy.authorizer is not None or policy.arguments)
+        yield from (each.policy for each in policies if each.authorizer is not None or each.arguments or each.headers)
 
 
 def _settings(plan: RoutePlan) -> Iterator[Identity]:

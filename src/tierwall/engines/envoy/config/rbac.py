@@ -68,7 +68,7 @@ class MatcherTrees(Struct, frozen=True, eq=False):
 
 
 class CompiledPolicy(Struct, frozen=True, eq=False):
-    """A policy compiled for one backend: trees, authorizer settings, the tool arguments that it reads, and problems.
+    """A policy compiled for one backend: trees, authorizer settings, the arguments and headers it reads, and problems.
 
     `reads_path` says whether it reads the path of MCP messages; that of plain HTTP is always there. MCP messages and
     plain HTTP have separate trees, because routes already tell the two apart.
@@ -81,6 +81,7 @@ class CompiledPolicy(Struct, frozen=True, eq=False):
     arguments: frozenset[tuple[str, ...]] = frozenset()
     reads_path: bool = False
     diagnostics: tuple[Diagnostic, ...] = ()
+    headers: frozenset[str] = frozenset()
 
 
 def compile_policy(
@@ -113,6 +114,7 @@ def compile_policy(
         frozenset(translator.arguments),
         any(rule.http.paths for rule in (*policy.allows.all, *policy.asks.all)),
         tuple(translator.diagnostics),
+        frozenset(translator.headers),
     )
 
 
@@ -138,7 +140,7 @@ def _trees(translator: _PolicyTranslator, asks: AuthorizationService | str | Non
 
 
 class _PolicyTranslator:
-    """Translates the conditions of rules, and collects the arguments they read and what Envoy cannot express."""
+    """Translates the conditions of rules, and collects what they read and what Envoy cannot express."""
 
     def __init__(self, policy: AccessPolicy, port: int, backend: Backend, max_program_size: int) -> None:
         self.policy = policy
@@ -146,6 +148,7 @@ class _PolicyTranslator:
         self._port = port
         self._max_program_size = max_program_size
         self.arguments: set[tuple[str, ...]] = set()
+        self.headers: set[str] = set()
         self.diagnostics: list[Diagnostic] = []
         # Each expression is written once, however many callers, methods and names it is needed for.
         self._expressions: dict[CelCondition, Predicate] = {}
@@ -176,6 +179,8 @@ class _PolicyTranslator:
         return all_of(predicates) if predicates else None
 
     def _http_match(self, rule: AccessRule, clause: Clause) -> Predicate | bool | None:
+        # There is only one host.
+        self.headers |= {header.name for header in rule.http.headers} - {"host"}
         return http_predicate(rule.http, self._port, self._max_program_size)
 
     def _expression(self, rule: AccessRule, clause: Clause) -> Predicate | bool | None:
@@ -186,6 +191,7 @@ class _PolicyTranslator:
         expression = translated(condition)
         tree = expression.check()
         self.arguments |= expression.arguments
+        self.headers |= expression.headers
         if condition not in self._expressions:
             self._expressions[condition] = cel_predicate(parsed_expression(tree))
         return self._expressions[condition]

@@ -243,7 +243,7 @@ class RoutePlanner:
             unsupported = path_problem(matches, size, replaces) if len(matches) > 1 else ""
             unsupported = unsupported or apply_filters(message, matches[-1], rule.get("filters"), listener, size)
             planned = self._route(message, unsupported, end, matches, rule, parts, change)
-            refuse_repeats(message, settings.messages, *(backend.messages for backend in parts.backends))
+            refuse_repeats(message, settings.messages.judging.union(*(to.messages.judging for to in parts.backends)))
             with_settings = _with_settings(planned, settings)
             if with_settings.unsupported and not planned.unsupported and not settings.closed:
                 problem = f"{with_settings.unsupported}: the rule answers 500"

@@ -38,6 +38,7 @@ from tierwall.engines.envoy.config.policy_compiler import NO_PROTECTION, PolicyC
 from tierwall.engines.envoy.config.route_plan import CLOSED, PlannedRoute, RoutePlan
 from tierwall.engines.envoy.config.route_rules import method_matcher
 from tierwall.engines.envoy.config.settings.mcp_rules import MessageFilters
+from tierwall.engines.envoy.config.settings.repeated_headers import refuse_repeats
 from tierwall.tool.model import backend_of
 
 # Some servers read the HTTP method or the path from these.
@@ -177,6 +178,7 @@ def protected_routes(
 
     A route that is limited to one HTTP method needs only some of them.
     """
+    refuse_repeats(route, frozenset[str]().union(*(each.protection.headers for each in destinations)))
     if not any(destination.reads_messages for destination in destinations):
         _set_destinations(route, destinations, {OPEN: on()}, plain=False)
         return [route]

@@ -6,7 +6,7 @@ by any. So what is judged must be what is forwarded. Values that only change or 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -15,7 +15,6 @@ from tierwall.engines.envoy.config.cel_expression import header_key
 from tierwall.engines.envoy.config.checkpoints import on
 from tierwall.engines.envoy.config.settings.expressions import is_valid, parsed
 from tierwall.engines.envoy.config.settings.filters import REPEATS, repeats_filter
-from tierwall.engines.envoy.config.settings.mcp_rules import MessageFilters
 from tierwall.engines.envoy.config.settings.places import EffectiveField
 from tierwall.gateway.model.fields import PHASES
 from tierwall.resources.resource import list_of_maps, nested_map
@@ -61,9 +60,10 @@ def _read(tree: ast.Expr) -> Iterator[str]:
         yield from _read(inside)
 
 
-def refuse_repeats(route: Any, *messages: MessageFilters) -> None:
+def refuse_repeats(route: Any, names: Iterable[str]) -> None:
     """Refuse requests of a route that have several of a header that some rule looks at."""
-    names = sorted(frozenset[str]().union(*(part.judging for part in messages)))
-    for name in (*map(repeats_filter, PHASES), REPEATS) if names else ():
-        route.typed_per_filter_config[name].CopyFrom(on())
-        route.metadata.filter_metadata[name].update({_NAMES: names})
+    for filter_name in (*map(repeats_filter, PHASES), REPEATS) if (names := sorted(names)) else ():
+        metadata = route.metadata.filter_metadata[filter_name]
+        known = list(metadata[_NAMES]) if _NAMES in metadata else []
+        metadata.update({_NAMES: sorted({*known, *names})})
+        route.typed_per_filter_config[filter_name].CopyFrom(on())

@@ -193,3 +193,18 @@ def test_a_long_list_costs_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None
     is_shown = may.shown("tools/call")
     assert [is_shown(name) for name in ("a", "a", "b", "c", "a")] == [True, True, True, False, True]
     assert not may.shown("prompts/get")("n" * 10_001)
+
+
+def test_costly_rules_cost_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = ", ".join(map(str, range(50)))
+    costly = f"[{numbers}].all(x, [{numbers}].all(y, x + y >= 0)) && mcp.tool.name != ''"
+    # Nobody knows whether such a rule is true, so nothing is shown, whatever its action.
+    for action in ("Allow", "Deny", "Require"):
+        view = ItemView(ItemRules.of([rules(costly, action=action)], "t"), request_variables({}, None, ""))
+        monkeypatch.setattr(item_view, "MOST_UNITS", 1_000)
+        assert not view.shown("tools/call")("a")
+        monkeypatch.setattr(item_view, "MOST_UNITS", 1_000_000)
+        assert view.shown("tools/call")("a") is (action != "Deny")
+    monkeypatch.setattr(item_view, "MOST_SECONDS", 1e-9)
+    late = ItemView(ItemRules.of([rules("mcp.tool.name != ''")], "t"), request_variables({}, None, ""))
+    assert [late.shown("tools/call")(name) for name in "ab"] == [True, False]

@@ -6,11 +6,12 @@ The rules are evaluated for each entry of a list, as agentgateway does it: with 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from tierwall.cel import Environment, Failure, ParseError, Program
+from tierwall.cel import CostExceeded, Environment, Failure, ParseError, Program
 from tierwall.cel.syntax import ast
 from tierwall.engines.envoy.config.names import HEADER_PREFIX, METHOD, USER
 from tierwall.engines.envoy.config.settings.item_rules import ItemRules
@@ -21,8 +22,10 @@ from tierwall.tool.request import SESSION_HEADER
 RulesOf = Callable[[str], ItemRules | None]
 _ITEMS = {CALL: "tool", GET_PROMPT: "prompt", READ: "resource"}
 _ENVIRONMENT = Environment(extensions=True)
-# The most evaluations for one list, and the longest name: what comes after that is not shown.
-MOST_EVALUATIONS, LONGEST_NAME = 100_000, 10_000
+# The most that one list may cost, since all lists share one process: evaluations, seconds of CPU, and for each
+# evaluation the units of CEL. What comes after that is not shown, nor are longer names.
+MOST_EVALUATIONS, MOST_SECONDS, MOST_UNITS = 100_000, 0.5, 20_000
+LONGEST_NAME = 10_000
 
 
 @lru_cache(maxsize=4096)
@@ -77,6 +80,7 @@ class ItemView:
         self._rules = rules
         self._variables = variables
         self._left = MOST_EVALUATIONS
+        self._seconds_left = MOST_SECONDS
         # The values of expressions that are the same for all items.
         self._constant: dict[str, bool] = {}
 
@@ -93,8 +97,18 @@ class ItemView:
 
     def _may_use(self, kind: str, name: str) -> bool:
         self._left -= len(self._rules.expressions)
-        if self._left < 0 or len(name) > LONGEST_NAME:
+        if self._left < 0 or self._seconds_left < 0 or len(name) > LONGEST_NAME:
             return False
+        start = time.thread_time()
+        try:
+            return self._is_permitted(kind, name)
+        except CostExceeded:
+            # Whether it is true, nobody knows.
+            return False
+        finally:
+            self._seconds_left -= time.thread_time() - start
+
+    def _is_permitted(self, kind: str, name: str) -> bool:
         item = {"name": name, "target": self._rules.target}
         variables = {**self._variables, "mcp": {**self._variables["mcp"], kind: item}}
         by_action: dict[str, list[bool]] = {"Deny": [], "Require": [], "Allow": []}
@@ -114,6 +128,8 @@ class ItemView:
 def _is_true(text: str, variables: Mapping[str, Any]) -> bool:
     program = _program(text)
     try:
-        return program is not None and program.evaluate(variables) is True
+        return program is not None and program.evaluate(variables, MOST_UNITS) is True
+    except CostExceeded:
+        raise
     except Failure:
         return False

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from tests.randomness import examples
 from tests.worlds import tool_worlds
-from tests.worlds.tool_objects import NETWORKING, Object, calls, gateway, manifest, mcp, on_gateway, v1
+from tests.worlds.tool_objects import NETWORKING, Object, backend, calls, cel, gateway, manifest, mcp, on_gateway, v1
 from tierwall.core.reference import Reference
 from tierwall.engines.envoy.config.names import backend_cluster_name, backend_of_cluster
+from tierwall.engines.envoy.control import caller_view
 from tierwall.engines.envoy.control.caller_view import CallerView, DecidedNames, view_of
 from tierwall.engines.envoy.control.lists import LISTS, ListFilter, Shown
 from tierwall.tool.ways import find_way
@@ -202,3 +203,17 @@ def test_names_decided_at_once_are_decided_as_one_by_one(seed: int) -> None:
             is_shown = view.shown(method)
             for name in (*tool_worlds.TOOLS, *tool_worlds.URIS, "other"):
                 assert is_shown(name) == view.may(method, name), (seed, caller, method, name)
+
+
+def test_costly_expressions_end_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = ", ".join(map(str, range(50)))
+    costly = f"[{numbers}].all(x, [{numbers}].all(y, x + y >= 0)) && request.mcp.tool_name.startsWith('a')"
+    loaded = tool_worlds.snapshot([gateway(), backend("pay"), v1("p", on_gateway(), {"authorization": cel(costly)})])
+    view = view_of(loaded, {"gateway": "prod/prod-gateway", "listener": "web", "backend": "XBackend/prod/pay"}, None)
+    assert view is not None
+    monkeypatch.setattr(caller_view, "MOST_SECONDS", 1e-9)
+    is_shown = view.shown("tools/call")
+    assert [name for name in ("a", "ab") if is_shown(name)] == ["a"]
+    # What is known already costs nothing, so that a client gets further when it asks again.
+    monkeypatch.setattr(caller_view, "MOST_SECONDS", 60)
+    assert [name for name in ("a", "ab", "b") if view.shown("tools/call")(name)] == ["a", "ab"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,6 +25,9 @@ from tierwall.tool.ways import GuardedWay, find_way
 DecidedNames = dict[tuple[GuardedWay, str | None, str, str], bool]
 # The most names to remember, and the longest one, in characters.
 MOST_NAMES, LONGEST_NAME = 100_000, 200
+# The most CPU, in seconds, for the expressions of one list: all lists share one process. What comes after that is not
+# shown; another request for the list begins with the names that are remembered.
+MOST_SECONDS = 0.5
 
 
 class CallerView(Struct, frozen=True, eq=False):
@@ -42,11 +46,19 @@ class CallerView(Struct, frozen=True, eq=False):
         """Return whether some request of this method with a name may pass, for all names of a list."""
         grants = name_grants(self.way.stack, self._request(method))
         partial = [grant for grant in grants if not grant.everything]
+        seconds_left = MOST_SECONDS
 
         def is_shown(name: str) -> bool:
+            nonlocal seconds_left
             for grant in partial:
                 if name not in grant.names:
-                    return grant.has_expressions and self._may(method, name)
+                    if not grant.has_expressions or seconds_left < 0:
+                        return False
+                    start = time.thread_time()
+                    try:
+                        return self._may(method, name)
+                    finally:
+                        seconds_left -= time.thread_time() - start
             return True
 
         return is_shown

@@ -643,6 +643,16 @@ class TestExpressionsWithoutATranslation:
         assert result.counterexample is not None
         assert result.counterexample.answer.detail.final is Verdict.DENY
 
+    def test_a_name_that_only_an_open_expression_reads_is_that_of_the_request(self) -> None:
+        policy = EXOTIC.replace('object.metadata.name.split("-")[0] == request.userInfo.username', "TEST")
+        for test in ("request.name.matches('(?i)SPEC')", "object.metadata.name.matches('(?i)SPEC')"):
+            text = policy.replace("TEST", test).replace("create", "update")
+            region = {"namespace": "tenant", "verb": "update", "resource": "secrets", "subresource": ""}
+            assert prove(text, api=region | {"name": "special"}, never="Allow").proof == "Refuted"
+            assert prove(text, api=region | {"name": "x"}, never="Allow").why.startswith(
+                "`(?i)` in a regular expression"
+            )
+
     def test_a_request_without_data_still_meets_no_condition(self) -> None:
         guard = EXOTIC.replace('"create"', '"get"')
         region = {"namespace": "tenant", "verb": "get", "subresource": ""}

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TypeVar
 
+import msgspec
+
 from tierwall.cel.environment import Environment
 from tierwall.cel.errors import Failure
 from tierwall.cel.evaluate.evaluator import Evaluator
@@ -88,14 +90,20 @@ def _states(world: UnknownWorld, languages: list[int]) -> int:
         return 1 << 30
 
 
+class OpenModel(msgspec.Struct, frozen=True):
+    """The open expressions that count for a model: whether they come out as they really do, and why they are open.
+
+    Even then it is the decision that has the last word: it sees whole objects, a model only what the question asks.
+    """
+
+    is_real: bool
+    why: str
+
+
 def find_model(
     solver: CircuitSolver, wanted: Sequence[int], opened: OpenOutcomes, values: Values, preferences: Sequence[int]
-) -> str:
-    """Find the smallest model, which must be possible. Return on which open expressions it hangs, if on any.
-
-    The reasons are empty if every open expression that counts comes out in the model as it really does, or counts for
-    nothing.
-    """
+) -> OpenModel:
+    """Find the smallest model, which must be possible, if there is one in which open expressions come out right."""
     counting = _counting(values.world.circuit, wanted, opened)
     solver.know(guard for outcome in counting for term in outcome.scope.values() for guard, _ in term)
     # What nobody knows fails most often.
@@ -108,7 +116,7 @@ def find_model(
         real = [(outcome, real_literals(outcome, values, solver)) for outcome in counting]
         wrong = [outcome for outcome, literals in real if literals is None or not all(map(solver.is_true, literals))]
         if not wrong:
-            return ""
+            return OpenModel(True, _reasons(counting))
         hangs = hangs or wrong
         # Perhaps there is another one in which they come out like this.
         guess = [literal for _, literals in real for literal in literals or ()]
@@ -117,7 +125,11 @@ def find_model(
             break
         fixed = guess
         chosen = solver.smallest([*wanted, *fixed], preferred)
-    reasons = list(dict.fromkeys(outcome.why for outcome in hangs))
+    return OpenModel(False, _reasons(hangs))
+
+
+def _reasons(outcomes: Sequence[OpenOutcome]) -> str:
+    reasons = list(dict.fromkeys(outcome.why for outcome in outcomes))
     more = f" and {len(reasons) - MAX_REASONS} more" if len(reasons) > MAX_REASONS else ""
     return f"{'; '.join(reasons[:MAX_REASONS])}{more}"
 

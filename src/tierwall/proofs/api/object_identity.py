@@ -29,7 +29,7 @@ def require_identities(request: UnknownRequest) -> None:
         if metadata is None:
             continue
         for name in ("name", "namespace"):
-            if metadata.value.is_whole:
+            if metadata.value.is_whole or request.has_open:
                 metadata.value.field(name)
         identified = request.circuit.all_of(
             (

@@ -109,11 +109,11 @@ def _search(
     possible = solver.possible(question, budget)
     if possible:
         preferences = [*request.preferences(), *values.preferences()]
-        hangs_on = find_model(solver, question, opened, values, preferences)
+        model = find_model(solver, question, opened, values, preferences)
         asked = request.question(values, solver)
-        if hangs_on and not _is_meant(asked, region, assumed):
-            return Unsolved(hangs_on)
-        return Candidate((), asked, hangs_on=hangs_on)
+        if model.why and not _is_meant(asked, region, assumed):
+            return Unsolved(model.why)
+        return Candidate((), asked, hangs_on=model.why)
     if possible is None:
         return Unsolved(f"the limit of `proofEffort: {effort:g}`")
     # What nobody can say may be so or not: a claim that holds either way is proved.

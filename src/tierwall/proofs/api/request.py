@@ -78,6 +78,11 @@ class UnknownRequest:
         deletes_many = self.circuit.all_of((self.equals("verb", "deletecollection"), self.selects_objects))
         self.is_left_open = self.circuit.any_of((-self.carries_data, deletes_many))
 
+    @property
+    def has_open(self) -> bool:
+        """Whether something in the question is open so far."""
+        return self.opened is not None and any(True for _ in self.opened)
+
     def free_answer(self, name: str) -> tuple[int, int]:
         """Return literals for an answer that nobody knows: Allow, and Deny. What has one name has one answer."""
         if name not in self._free:
@@ -160,7 +165,8 @@ class UnknownRequest:
 
     def finish(self) -> None:
         """Require what holds for objects and namespaces, as far as expressions read them."""
-        if "name" in self.request.fields:
+        # What an open expression reads, nobody knows.
+        if "name" in self.request.fields or self.has_open:
             self._require_name()
         require_identities(self)
         self._require_shapes()

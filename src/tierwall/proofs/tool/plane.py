@@ -155,11 +155,11 @@ def _search(
         return NoCounterexample()
     # An authorizer that allows is the likelier surprise only where the claim needs it.
     preferences = [*usual, *values.preferences(), *(-literal for literal in answers.values())]
-    hangs_on = find_model(solver, literals, opened, values, preferences)
+    model = find_model(solver, literals, opened, values, preferences)
     external = {str(policy): "Allow" if solver.is_true(literal) else "Deny" for policy, literal in answers.items()}
     counterexample = replace(question, **call.question(values, solver), external_auth=external or None)
-    if hangs_on and region.where is not None:
+    if model.why and region.where is not None:
         _, request, _ = read_question(snapshot, counterexample)
         if not is_true(region.where, ENVIRONMENT, request.variables()):
-            return Unsolved(hangs_on)
-    return Candidate((), counterexample, hangs_on=hangs_on)
+            return Unsolved(model.why)
+    return Candidate((), counterexample, hangs_on=model.why)

@@ -13,12 +13,17 @@ from tierwall.engines.envoy.config.findings import envoy_findings
 from tierwall.gateway.detail import GatewayDetail
 from tierwall.gateway.effects import merge_status
 from tierwall.gateway.model.enforcement import ENFORCEMENT, EnforcementState, unenforced
-from tierwall.gateway.model.fields import FIELDS, SECTIONS
+from tierwall.gateway.model.fields import CONDITIONAL, FIELDS, SECTIONS
 from tierwall.gateway.question import GatewayQuestion, ask
 from tierwall.resources.load import load_objects
 from tierwall.resources.schema import Schema
 from tierwall.resources.snapshot import Snapshot
 
+_FOLDERS = ("engines/envoy/config", "attach")
+# What turns settings into Envoy's configuration.
+COMPILER = "".join(
+    path.read_text() for folder in _FOLDERS for path in sorted((ROOT / "src" / "tierwall" / folder).rglob("*.py"))
+)
 PAGE = (ROOT / "docs" / "gateway.md").read_text().split("## Obeyed by `run`")[1].split("\n## ")[0]
 
 
@@ -48,6 +53,36 @@ def test_every_other_row_is_a_part_of_a_field_that_envoy_enforces(name: str) -> 
         schema = (schema.items or schema).at(key)
     assert schema is not None
     assert not value or value in (schema.enum or ())
+
+
+def keys_below(schema: Schema, path: str) -> Iterator[tuple[str, str]]:
+    """Every key of a value with its path, but those of conditional lists, whose entries are values again."""
+    for each in (schema.items or schema).properties:
+        if each.name != CONDITIONAL:
+            yield each.name, f"{path}.{each.name}"
+            yield from keys_below(each.schema, f"{path}.{each.name}")
+
+
+@pytest.mark.parametrize(
+    "field", [path for path in FIELDS if ENFORCEMENT[path].state is not EnforcementState.NOT_ENFORCED]
+)
+def test_what_the_compiler_does_not_read_of_a_field_is_in_the_table(field: str) -> None:
+    section, *keys = field.split(".")
+    schema = SECTIONS[section].at(*keys)  # type: ignore[index]
+    assert schema is not None
+    rows_of_parts = {name.partition("=")[0] for name in ENFORCEMENT if name != field}
+    unread = []
+    for key, path in keys_below(schema, field):
+        in_table = any(path == name or path.startswith(f"{name}.") for name in rows_of_parts)
+        # Both sides of a message have some keys, such as `requestBodyMode`.
+        side = f'}}{key.removeprefix("request").removeprefix("response")}"'
+        is_read = f'"{key}"' in COMPILER or (key.startswith(("request", "response")) and side in COMPILER)
+        is_named = any(
+            f"`{part}{end}" in ENFORCEMENT[field].words for part in path.removeprefix(field).split(".") for end in "`:"
+        )
+        if not (in_table or is_read or is_named):
+            unread.append(path)
+    assert unread == []
 
 
 def test_a_row_that_is_not_enforced_as_it_is_written_says_why() -> None:

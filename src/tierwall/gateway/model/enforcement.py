@@ -50,8 +50,8 @@ _ENFORCED = FieldRule(EnforcementState.ENFORCED)
 _NO_EXPRESSION = "Envoy does not evaluate expressions here"
 
 _ASKING = (
-    "FailOpen counts as FailClosed; answers are not cached; the service is a Service or a URL; `http.path` is a"
-    " constant text"
+    "`failureMode: FailOpen` counts as FailClosed; `cache` does not count; the service is a Service or a URL;"
+    " `http.path` is a constant text"
 )
 
 
@@ -106,7 +106,8 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     "traffic.transformation.response.body": _not("Envoy does not change bodies"),
     "traffic.transformation.response.metadata": _not("nothing after it reads metadata"),
     "traffic.extProc": _limited(
-        "FailOpen counts as FailClosed; the service cannot change the mode of processing; it is a Service or a URL",
+        "`failureMode: FailOpen` counts as FailClosed; `allowModeOverride` does not count; the service is a Service"
+        " or a URL",
         restricts=True,
     ),
     "traffic.extProc.metadataContext": _not(_NO_EXPRESSION, restricts=True),
@@ -119,7 +120,8 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     ),
     "traffic.rateLimit.local.tokens": _not(_NO_AI, restricts=True),
     "traffic.rateLimit.global": _limited(
-        "FailOpen counts as FailClosed; the service is a Service or a URL; expressions as in `traffic.authorization`",
+        "`failureMode: FailOpen` counts as FailClosed; the service is a Service or a URL; expressions as in"
+        " `traffic.authorization`",
         restricts=True,
     ),
     "traffic.rateLimit.global.descriptors.cost": _not(_NO_EXPRESSION, restricts=True),

@@ -95,8 +95,13 @@ class ListFilter:
             stop = (
                 len(self._kept) if ends else max((end.end() for end in _END.finditer(self._kept, searched)), default=0)
             )
-            whole = bytes(self._kept[:stop])
-            del self._kept[:stop]
+            whole = b""
+            if stop == len(self._kept):
+                # Most often nothing is left: a large list is copied once.
+                whole, self._kept = bytes(self._kept), bytearray()
+            elif stop:
+                whole = bytes(self._kept[:stop])
+                del self._kept[:stop]
             self._has_begun, self._is_over = self._has_begun or bool(whole), ends
             return b"".join(self._events(whole)) if whole else b""
         if not ends or not self._kept:

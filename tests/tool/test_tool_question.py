@@ -8,6 +8,7 @@ import pytest
 
 from tests.worlds.tool_objects import (
     AGENT,
+    BASE,
     NETWORKING,
     PROTOTYPE,
     Object,
@@ -225,6 +226,13 @@ def test_a_question_without_a_method_is_about_plain_http() -> None:
     assert asked(objects, tool="x")["verdict"] == "Allow"
     plain = ToolQuestion(gateway="prod/prod-gateway", backend="prod/payment-service", caller=AGENT, tool="x")
     assert ask(snapshot(objects), plain).verdict is Verdict.DENY
+
+
+def test_a_trace_names_the_method_that_a_subscription_needs() -> None:
+    rule = {"authorization": {"type": "Inline", "mcp": {"methods": [{"name": "tools"}], **BASE}}}
+    note = asked(guarded(rule), method="subscriptions/listen", uri="file:///a")["trace"][0]["note"]
+    wanted = "rules[0] (r0): resources/subscribe, which it needs, is not among tools/*, base protocol methods"
+    assert note == wanted
 
 
 def test_a_trace_says_why_no_rule_matched() -> None:

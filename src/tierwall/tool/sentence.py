@@ -115,4 +115,5 @@ def _explain_mismatch(rule: AccessRule, request: ToolRequest) -> str:
                 return method.condition.why_not(request)
     # The methods of the clauses, without the names and conditions that may narrow them.
     granted = ", ".join(clause.name if isinstance(clause, MethodClause) else str(clause) for clause in rule.clauses)
-    return f"{request.method} is not among {granted}" if granted else "it cannot match any method"
+    needed = request.method if request.judged == request.method else f"{request.judged}, which it needs,"
+    return f"{needed} is not among {granted}" if granted else "it cannot match any method"

@@ -492,6 +492,9 @@ def test_a_backend_tls_policy_says_whether_it_can_be_used(
     (entry,) = status(planned(GatewayStatusPlanner(), snapshot), "BackendTLSPolicy", "t").ancestors or ()
     assert (entry.ref.kind, entry.ref.namespace, entry.ref.name) == ("Gateway", "a", "g")
     assert reasons(entry.conditions) == {"Accepted": accepted, "ResolvedRefs": resolved}
+    # A mistake of the policy is none of the route.
+    (parent,) = status(planned(GatewayStatusPlanner(), snapshot), "HTTPRoute", "r").parents or ()
+    assert reasons(parent.conditions) == {"Accepted": ("True", "Accepted"), "ResolvedRefs": RESOLVED}
     # What is said of the policy is what Envoy has.
     resources, _ = compile(snapshot, EnvoyOptions(gateways=frozenset(("a/g",))))
     is_used = any(cluster.HasField("transport_socket") for cluster in resources.clusters.values())

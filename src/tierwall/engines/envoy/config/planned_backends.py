@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tierwall.attach.backend import BackendRef, backend_refs, is_permitted
 from tierwall.attach.delegation import children, selected_routes
@@ -56,6 +56,8 @@ class RouteBackend(Struct, frozen=True, eq=False):
     paths: tuple[PathChange, ...] = (PathChange(),)
     # A part of the reference that is not supported: its requests are answered with 500.
     unsupported: str = ""
+    # Whether that is the mistake of a policy, whose status says so: the route itself is as it should be.
+    has_policy_mistake: bool = False
     # The policies whose settings it has.
     settings: frozenset[Identity] = frozenset()
 
@@ -129,7 +131,8 @@ class BackendPlanner:
                 by_protocol.append(backend_tls.tls_change(self._snapshot, secured, http2=bool(by_protocol)))
             except Unenforceable as error:
                 part, problem = f"{secured.reference} with a mistake", f"{secured.reference} cannot be used ({error})"
-                return self._closed_backend(gateway, listener, ref, part, backend_tls.HINT, problem)
+                closed = self._closed_backend(gateway, listener, ref, part, backend_tls.HINT, problem)
+                return structs.replace(closed, has_policy_mistake=True)
         if (provider := provider_of(resource)) is not None:
             paths = provider.path_changes(settings.model_routes)
             if unsupported := unusable_routes(paths, self._options.max_program_size):

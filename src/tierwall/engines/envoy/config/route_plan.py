@@ -275,7 +275,8 @@ class RoutePlanner:
         if any(copy.messages.of_messages for copy, _ in copies):
             # Copies are made behind all filters.
             unsupported = unsupported or "a copy to a backend whose settings judge requests"
-        problems = dict.fromkeys(filter(None, (unsupported, *(backend.unsupported for backend in backends))))
+        of_backends = (backend.unsupported for backend in backends if not backend.has_policy_mistake)
+        problems = dict.fromkeys(filter(None, (unsupported, *of_backends)))
         if unsupported:
             self._diagnostics.append(_not_supported(end, unsupported))
         if unsupported or (not has_backend and not message.HasField("redirect")):

@@ -101,7 +101,7 @@ def test_anthropic_gets_keys_in_a_header_of_its_own(lab: SettingsLab, name: str,
 
 def test_what_needs_a_translation_is_closed(lab: SettingsLab) -> None:
     assert lab.send("/", "POST", b"{}", host="untranslated.test").status == 500
-    said = "a request of type Completions to provider anthropic is not supported"
+    said = "a request of type Completions (`backend.ai.routes`) to provider anthropic is not supported"
     assert sum(said in problem.message for problem in lab.diagnostics) == 1
 
 

@@ -458,6 +458,38 @@ def test_a_route_goes_by_the_policies_and_backends_that_envoy_goes_by() -> None:
     assert said(*routed, backend)["ResolvedRefs"] == ("True", "ResolvedRefs")
 
 
+def test_a_route_says_whether_the_route_that_it_names_delegates_to_it() -> None:
+    to_child = {"group": API, "kind": "HTTPRoute", "name": "child"}
+    parent_ref = {"group": API, "kind": "HTTPRoute", "name": "r"}
+    leading: list[Object] = [{"matches": [{"path": {"value": "/a"}}], "backendRefs": [{"name": "x", "port": 80}]}]
+    service = make.manifest("Service", "a", "x", {"ports": [{"port": 80}]}, "v1")
+
+    def said(parent: Object, rules: list[Object], name: str = "child") -> dict[str, tuple[str, str]] | None:
+        child = make.manifest("HTTPRoute", "a", name, {"parentRefs": [parent_ref], "rules": rules})
+        planned_status = planned(GatewayStatusPlanner(), world(gateway(), parent, service, child)).get(
+            (API, "HTTPRoute", "a", name)
+        )
+        entries = planned_status.parents or () if planned_status is not None else ()
+        return reasons(entries[0].conditions) if entries else None
+
+    parent = route(rules=[{"backendRefs": [to_child]}])
+    assert said(parent, leading) == {"Accepted": ("True", "Accepted"), "ResolvedRefs": RESOLVED}
+    assert said(parent, leading, "another") == {"Accepted": ("False", "NoMatchingParent"), "ResolvedRefs": RESOLVED}
+    closed: list[Object] = [*leading, {"backendRefs": [to_child]}]
+    assert said(parent, closed) == {
+        "Accepted": ("True", "Accepted"),
+        "ResolvedRefs": ("False", "RefNotPermitted"),
+    }
+    shared: list[Object] = [{"backendRefs": [{"name": "x", "port": 80}, {**to_child, "name": "r"}]}]
+    assert said(parent, shared) == {
+        "Accepted": ("False", "UnsupportedValue"),
+        "ResolvedRefs": ("False", "RefNotPermitted"),
+    }
+    # Routes that no Gateway of ours leads to are none of our business.
+    elsewhere = {**parent, "spec": {**parent["spec"], "parentRefs": [{"name": "unknown"}]}}
+    assert said(elsewhere, leading) is None
+
+
 RESOLVED = ("True", "ResolvedRefs")
 
 

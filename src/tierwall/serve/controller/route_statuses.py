@@ -1,4 +1,4 @@
-"""The statuses of routes: one entry for each parentRef to a Gateway of ours, or to one of its ListenerSets.
+"""The statuses of routes: one entry for each parentRef to a Gateway of ours, to one of its ListenerSets or routes.
 
 Gateway API, `RouteParentStatus`. A route is accepted if a listener takes it and Envoy has at least one of its rules.
 Whether that listener is open is said by the status of the listener, and by the message here. Rules that Envoy does not
@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tierwall.attach.backend import BackendRef, backend_refs
-from tierwall.attach.place import GATEWAY, ROUTES, SERVICE, STREAM_ROUTES
+from tierwall.attach.delegation import children
+from tierwall.attach.place import GATEWAY, HTTP_ROUTE, ROUTES, SERVICE, STREAM_ROUTES, Place
+from tierwall.attach.reach import gateway_graph
 from tierwall.attach.route import RefusedParentRef, RouteOnListener, attach_route
 from tierwall.attach.section import rules
 from tierwall.attach.status import bounded_message
@@ -50,6 +52,11 @@ def plan_route(gateways: CompiledGateways, route: Resource) -> RouteStatusPlan:
     entries: dict[WantedRef, tuple[WantedCondition, ...]] = {}
     listeners: set[ListenerKey] = set()
     for number, parent in enumerate(list_of_maps(route.spec.get("parentRefs"))):
+        if _names_route(route, parent):
+            conditions = _of_child(gateways, route, parent)
+            if conditions:
+                entries.setdefault(_ref(parent), conditions)
+            continue
         compiled = _gateway_of(gateways, route, parent)
         if compiled is None:
             continue
@@ -62,12 +69,46 @@ def plan_route(gateways: CompiledGateways, route: Resource) -> RouteStatusPlan:
             why = RefusedParentRef(route, number, "NotAllowedByListeners", message)
         faults = compiled.faults(here[0]) if here and (route.group, route.kind) in ROUTES else {}
         accepted = _accepted(compiled, route, here, why, faults)
-        conditions = [accepted, _resolved(compiled.snapshot, route)]
         if accepted.status == "True":
             listeners |= {listener_key(entry.listener) for entry in here}
-            conditions += _partially_invalid(faults)
-        entries.setdefault(_ref(parent), tuple(conditions))
+        entries.setdefault(_ref(parent), _conditions(compiled, route, accepted, faults))
     return RouteStatusPlan(tuple(WantedAncestor(*entry) for entry in entries.items()), frozenset(listeners))
+
+
+def _conditions(
+    compiled: CompiledGateway, route: Resource, accepted: WantedCondition, faults: Mapping[int, RuleProblem]
+) -> tuple[WantedCondition, ...]:
+    partly = _partially_invalid(faults) if accepted.status == "True" else ()
+    return accepted, _resolved(compiled.snapshot, route), *partly
+
+
+def _names_route(route: Resource, parent: Mapping[str, Any]) -> bool:
+    """Whether a parentRef names a route that delegates."""
+    key = parent.get("group", GATEWAY_API), parent.get("kind", "Gateway")
+    return key == HTTP_ROUTE == (route.group, route.kind)
+
+
+def _of_child(gateways: CompiledGateways, route: Resource, parent: Mapping[str, Any]) -> tuple[WantedCondition, ...]:
+    """Return the conditions at a route that delegates (`attach.delegation`); none if no Gateway of ours leads there."""
+    namespace = str(parent.get("namespace") or route.namespace)
+    place = Place(*HTTP_ROUTE, namespace, str(parent.get("name")))
+    for compiled in gateways.by_gateway.values():
+        owner = place.resource(compiled.snapshot)
+        reached = gateway_graph(compiled.snapshot).gateways(place) if owner is not None else ()
+        if owner is None or Place.of(compiled.gateway) not in reached:
+            continue
+        refs = (ref for ref in backend_refs(owner) if ref.delegates)
+        if not any(child.identity == route.identity for ref in refs for child in children(compiled.snapshot, ref)):
+            words = f"{owner.reference} does not delegate to this route"
+            return WantedCondition("Accepted", "False", "NoMatchingParent", words), _resolved(compiled.snapshot, route)
+        known = compiled.routes.get(route.identity)
+        faults = known.faults if known is not None else {}
+        fault = _whole_fault(compiled, route, faults)
+        accepted = WantedCondition("Accepted", "True", "Accepted", "Route is accepted")
+        if fault:
+            accepted = WantedCondition("Accepted", "False", UNSUPPORTED_VALUE, fault)
+        return _conditions(compiled, route, accepted, faults)
+    return ()
 
 
 def _gateway_of(gateways: CompiledGateways, route: Resource, parent: Mapping[str, Any]) -> CompiledGateway | None:

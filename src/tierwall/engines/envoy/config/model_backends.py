@@ -77,7 +77,7 @@ class ModelBackend(NamedTuple):
     def _change(self, suffix: str, kind: str) -> PathChange:
         ends = self._paths
         if kind not in _UNCHANGED and kind not in ends:
-            return PathChange(suffix, problem=f"a request of type {kind} to provider {self.kind}")
+            return PathChange(suffix, problem=f"a request of type {kind} (`backend.ai.routes`) to provider {self.kind}")
         path, prefix = self.value.get("path"), str(self.value.get("pathPrefix") or "").rstrip("/")
         if isinstance(path, str):
             return PathChange(suffix, path, problem="`path` with a query string" if "?" in path else "")

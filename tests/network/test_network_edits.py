@@ -13,6 +13,7 @@ from tests.worlds.network_clusters import clusters
 from tests.worlds.network_snapshots import resource, snapshot
 from tierwall.analyze.diff import compare
 from tierwall.analyze.network import network_findings
+from tierwall.analyze.network_kept import kept_network_findings, provide_network_findings
 from tierwall.network.model.model import provide_network_model
 from tierwall.network.reach import first_changes as bounds
 from tierwall.network.reach.compare import compare_connections, differences
@@ -43,7 +44,11 @@ def test_the_findings_of_an_edit_are_those_of_a_world_that_is_read_anew(
     list(network_findings(before))
     after = edited(before, others, data)
     list(compare_connections(before, after))
-    assert set(network_findings(after)) == set(network_findings(Snapshot.of(tuple(after))))
+    anew = set(network_findings(Snapshot.of(tuple(after))))
+    assert set(network_findings(after)) == anew
+    list(kept_network_findings(before))
+    provide_network_findings(before, after)
+    assert set(kept_network_findings(after)) == anew
 
 
 def pairs(before: Snapshot, after: Snapshot, bound: ComparisonLimits | None) -> dict[tuple[int, int], set[str]]:

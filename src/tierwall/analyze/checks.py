@@ -51,7 +51,7 @@ class Check(Struct, frozen=True):
 
 CHECKS = (
     Check("admit", "admission:admission_findings"),
-    Check("network", "network:network_findings", _NETWORK, takes_namespace=True),
+    Check("network", "network_kept:kept_network_findings", _NETWORK, takes_namespace=True),
     Check("gateway", "attachment:unattached_policies", (*_SETTINGS, *_ACCESS)),
     Check("gateway", "attachment:unattached_routes", _ROUTES),
     Check("gateway", "attachment:childless_routes", _ROUTES, takes_namespace=True),

@@ -27,6 +27,7 @@ from tierwall.network.model.rules import (
     Related,
     Relation,
     TieredPolicy,
+    TierName,
 )
 from tierwall.network.reach.spaces import bits
 from tierwall.proofs.network.connection import SymbolicConnection
@@ -57,7 +58,8 @@ class SampleIndex:
         self._fitting: dict[tuple[End, Family, Selector], list[_Fitting]] = {}
         self._count = 0
         for policy, rule in rules:
-            for number in range(SAMPLES):
+            # Of NetworkPolicies there are thousands, and nobody asks what settles their rules, only whether all of it.
+            for number in range(1 if policy.tier is TierName.NAMESPACE else SAMPLES):
                 for literals in self._samples(policy, rule, number):
                     for literal in literals:
                         self._values[literal] = self._values.get(literal, 0) | 1 << self._count

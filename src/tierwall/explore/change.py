@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from tierwall.analyze.diff import PlaneComparison, compare, differences
 from tierwall.analyze.difference import OF_CONNECTIONS
+from tierwall.analyze.network_kept import provide_network_findings
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.explore.findings import finding_item
 from tierwall.explore.manifest import shown_value
@@ -38,7 +39,7 @@ from tierwall.world import World
 
 NAME = "change.yaml"
 # The most bytes of a change, sentences and findings of a result on a page, and objects that the editor offers.
-MAX_BYTES, MAX_SHOWN, MAX_OFFERED = 4 << 20, 200, 2000
+MAX_BYTES, MAX_SHOWN, MAX_OFFERED = 4 << 20, 100, 2000
 _WORDS = {"opens": ("+", "opens", "allow"), "closes": ("−", "closes", "deny"), "alters": ("~", "alters", "conditional")}
 
 
@@ -77,15 +78,16 @@ def changed(explored: ExploredWorld, text: str, grouped: bool = True) -> ChangeR
     if loaded.errors or not text.strip():
         problems = loaded.errors if text.strip() else ()
         return ChangeResult(world, world, PlaneComparison(), problems=tuple(problems))
+    known = {_fact(finding) for finding in checked(explored).findings}
     new = World(overlay(world.snapshot, loaded.resources), loaded.diagnostics, loaded.read, world.namespace)
     provide_network_model(world.snapshot, new.snapshot)
     provide_own_rows(world.snapshot, new.snapshot)
+    provide_network_findings(world.snapshot, new.snapshot)
     try:
         compared = compare(world.snapshot, new.snapshot, grouped=grouped, most=MAX_SHOWN if grouped else None)
     except InputError as error:
         # An API server would not start with such a configuration, so there is nothing to compare.
         return ChangeResult(world, new, PlaneComparison(), problems=error.diagnostics)
-    known = {_fact(finding) for finding in checked(explored).findings}
     brought = (finding for finding in new.review().findings if _fact(finding) not in known)
     return ChangeResult(world, new, compared, tuple(brought))
 

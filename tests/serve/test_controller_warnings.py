@@ -83,7 +83,7 @@ def judged(
     """Return what a user is told about a change in a cluster."""
     index = WarningIndex(**settings)
     index.update(state([*objects, *([old] if old else [])]))
-    return index.judge(request(new, old, user), time.monotonic() + 60)
+    return index.judge(request(new, old, user), 60)
 
 
 def said(objects: list[Object], new: Object, old: Object | None = None, user: UserInfo = MASTER, **more: Any) -> str:
@@ -286,7 +286,7 @@ class BadIndex:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
 
-    def judge(self, request: AdmissionRequest, until: float) -> WarningResult:
+    def judge(self, request: AdmissionRequest, seconds: float) -> WarningResult:
         if not self._seconds:
             raise RecursionError("too deep")
         time.sleep(self._seconds)
@@ -311,7 +311,7 @@ class BusyIndex:
     def __init__(self) -> None:
         self.ended = 0
 
-    def judge(self, request: AdmissionRequest, until: float) -> WarningResult:
+    def judge(self, request: AdmissionRequest, seconds: float) -> WarningResult:
         try:
             while request.user_info is not MASTER:
                 with contextlib.suppress(Exception):

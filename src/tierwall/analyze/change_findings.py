@@ -16,15 +16,17 @@ from msgspec import Struct
 from tierwall.analyze.attached_change import KINDS as ATTACHED_KINDS
 from tierwall.analyze.attached_change import AttachedIndex, attached_findings
 from tierwall.analyze.network_cells import TooManyCells
-from tierwall.analyze.network_change import NetworkChangeCheck, opened_by_change
+from tierwall.analyze.network_change import NetworkChangeCheck
 from tierwall.analyze.network_index import NetworkIndex
+from tierwall.analyze.network_opened import opened_by_change
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.network.model.policies import KINDS as NETWORK_KINDS
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
-# When the close looks end, and the search for opened pods, in seconds of this thread's time from the beginning.
-LOOK_S, LOOK_BEFORE_S, OPENED_S = 0.1, 0.14, 0.16
+# When the look at the policy after the change ends, that at the policy before it, and the search for opened pods, as
+# shares of the time that the first one has.
+LOOK, LOOK_BEFORE, OPENED = 1.0, 1.4, 1.6
 # The kinds that are judged.
 KINDS = frozenset({*NETWORK_KINDS, *ATTACHED_KINDS})
 NOT_COMPARED = "TW215"
@@ -84,11 +86,11 @@ class ChangeIndex:
         self._network.update(snapshot)
         self._attached.update(snapshot)
 
-    def findings(self, change: PolicyChange, until: float = inf) -> ChangeFindings:
-        """Return what a change brings. Searches that go on and on stop at `until`, by `time.monotonic`."""
+    def findings(self, change: PolicyChange, seconds: float = inf) -> ChangeFindings:
+        """Return what a change brings. Looks at other policies take about so many seconds of this thread's time."""
         policy = change.policy
         if (policy.group, policy.kind) in NETWORK_KINDS:
-            return self._network_findings(change, until)
+            return self._network_findings(change, seconds)
         if (policy.group, policy.kind) in ATTACHED_KINDS:
             return self._attached_findings(change)
         return ChangeFindings(())
@@ -106,7 +108,7 @@ class ChangeIndex:
             brought.append(change.new.diagnostic(NOT_COMPARED, message))
         return ChangeFindings(tuple(brought))
 
-    def _network_findings(self, change: PolicyChange, until: float) -> ChangeFindings:
+    def _network_findings(self, change: PolicyChange, seconds: float) -> ChangeFindings:
         about = str(change.policy.reference)
         of_new: list[Diagnostic] = []
         known: set[Fact] = set()
@@ -114,10 +116,9 @@ class ChangeIndex:
         is_complete = True
         uncompared: list[Diagnostic] = []
         # Of the time of this thread, each part takes what the parts before it have left.
-        begun = inf if until == inf else time.thread_time()
-        end = begun + OPENED_S
+        begun = time.thread_time()
         if change.new is not None:
-            after = NetworkChangeCheck(self._network, change.new, until, begun + LOOK_S)
+            after = NetworkChangeCheck(self._network, change.new, begun + LOOK * seconds)
             of_new = list(after.findings())
             overridden = set(map(str, after.counted))
             is_complete = after.is_complete
@@ -125,14 +126,15 @@ class ChangeIndex:
                 message = f"{about} was not compared with all other policies: too many rules on too many ports"
                 uncompared = [change.new.diagnostic(NOT_COMPARED, message)]
         if change.old is not None and of_new:
-            before = NetworkChangeCheck(self._network, change.old, until, begun + LOOK_BEFORE_S)
+            among = {name for finding in of_new for name in (str(finding.reference), *finding.related_objects)}
+            before = NetworkChangeCheck(self._network, change.old, begun + LOOK_BEFORE * seconds, among | overridden)
             known = {fact for finding in before.findings() for fact in facts(finding, about)}
             # What was overridden before is not all known if there was no time to count it.
             overridden = overridden - set(map(str, before.counted)) if before.is_complete else set()
         brought = [finding for finding in of_new if not facts(finding, about) <= known]
         brought += uncompared
         try:
-            brought += opened_by_change(self._network, change.old, change.new, end)
+            brought += opened_by_change(self._network, change.old, change.new, begun + OPENED * seconds)
         except TooManyCells:
             message = f"whether {about} opens pods to the outside was not checked: too many policies select them"
             brought.append(change.policy.diagnostic(NOT_COMPARED, message))

@@ -136,7 +136,8 @@ class RuleWalk:
         """Proves what is said about all connections."""
         from tierwall.analyze.network_shadowed import ShadowProver  # most policies have no rule to prove anything of
 
-        return ShadowProver(self.model, {rule for rule in self.overridden if self._may_be_wholly_denied(rule)})
+        asked = {rule for rule in self.overridden if self._may_be_wholly_denied(rule)}
+        return ShadowProver(self.model, asked, self._focus)
 
     def findings(self) -> Iterator[Diagnostic]:
         """Yield everything that the walk finds."""

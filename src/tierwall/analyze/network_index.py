@@ -20,6 +20,8 @@ from tierwall.resources.snapshot import Snapshot
 
 # With more namespaces than this, only those that matter are put into the small snapshot.
 MAX_NAMESPACES = 200
+# The most rules, peers and ports of a policy, all together, that is looked at.
+MAX_PARTS = 500
 DEFINITION = "apiextensions.k8s.io", "CustomResourceDefinition"
 
 
@@ -113,3 +115,13 @@ def kind_of_change(old: Resource | None, new: Resource | None) -> tuple[str, str
     either = new or old
     assert either is not None
     return either.group, either.kind
+
+
+def is_large(policy: TieredPolicy) -> bool:
+    """Whether a policy has more rules, peers and ports than are looked at while somebody waits."""
+    return number_of_parts(policy) > MAX_PARTS
+
+
+def number_of_parts(policy: TieredPolicy) -> int:
+    """Return how many rules, peers and ports a policy has, and one more."""
+    return 1 + sum(1 + len(rule.peers or ()) + len(rule.ports or ()) for rule in policy.all_rules)

@@ -15,6 +15,7 @@ from itertools import takewhile
 from typing import NamedTuple, TypeAlias
 
 from tierwall.analyze.network_samples import SampleIndex
+from tierwall.core.reference import Reference
 from tierwall.core.stack import Tier
 from tierwall.logic.circuit import TRUE
 from tierwall.logic.solver import CircuitSolver
@@ -64,11 +65,12 @@ class _TooLong(Exception):
 class ShadowProver:
     """Finds the rules and policies that settle everything a rule matches before the rule applies.
 
-    Of the rules of NetworkPolicies, it is asked about those in `asked` only.
+    Of the rules of NetworkPolicies, it is asked about those in `asked` only; with a `focus`, of the other rules about
+    those of this policy only.
     """
 
-    def __init__(self, model: NetworkModel, asked: Collection[NetworkRule]) -> None:
-        self._model, self._asked = model, asked
+    def __init__(self, model: NetworkModel, asked: Collection[NetworkRule], focus: Reference | None = None) -> None:
+        self._model, self._asked, self._focus = model, asked, focus
         self._rules = {tier.name: list(_policy_rules(tier.policies)) for tier in model.tiers}
         self._policies = {pair.rule: pair.policy for rules in self._rules.values() for pair in rules}
         self._questions_left = MAX_QUESTIONS
@@ -91,8 +93,11 @@ class ShadowProver:
         pairs = (pair for rules in self._rules.values() for pair in rules)
         return SampleIndex(
             self._connection,
-            (pair for pair in pairs if pair.rule in self._asked or not tier_isolates(self._tier(pair.rule))),
+            (pair for pair in pairs if pair.rule in self._asked or self._may_be_asked(pair)),
         )
+
+    def _may_be_asked(self, pair: _PolicyRule) -> bool:
+        return not tier_isolates(self._tier(pair.rule)) and self._focus in (None, pair.rule.policy)
 
     def settled_before(self, rule: NetworkRule) -> list[SettlingPart]:
         """Return the parts that settle everything a rule of a first-match tier matches; none if the rule may apply."""

@@ -10,7 +10,9 @@ that the policies look at (`classes`), and a pod that has others of its sort bes
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from math import inf
 from typing import Any, assert_never
 
 from tierwall.core.labels import Requirement, Selector
@@ -26,10 +28,10 @@ from tierwall.network.model.rules import (
     Related,
     TieredPolicy,
 )
-from tierwall.network.reach.spaces import bits, union
+from tierwall.network.reach.spaces import bits, mask_of, union
 from tierwall.resources.resource import Resource, nested_map
 from tierwall.resources.snapshot import Snapshot
-from tierwall.values.addresses import Block
+from tierwall.values.addresses import Address, Block
 
 _POD, _NAMESPACE, _NODE = ("", "Pod"), ("", "Namespace"), ("", "Node")
 
@@ -49,8 +51,24 @@ class PodIndex:
         self._ports: dict[str, dict[tuple[tuple[str, int], ...], int]] = {}
         self._blocks: dict[Block, int] = {}
         self._names: dict[Selector, frozenset[str]] = {}
+        # The pods in the namespaces that a selector selects.
+        self._inside: dict[Selector, int] = {}
         self.namespaces: dict[str, Mapping[str, str]] = {}
-        self._nodes = NodeAddresses(())
+        self.nodes: tuple[Endpoint, ...] = ()
+        self.node_addresses = NodeAddresses(())
+        # All addresses of pods in order, each with the number of its pod; None if pods changed.
+        self._in_order: list[tuple[Address, int]] | None = None
+
+    @property
+    def size(self) -> int:
+        """One more than the highest number of a pod."""
+        return len(self._pods)
+
+    def endpoint(self, number: int) -> Endpoint:
+        """Return a pod by its number. It knows nothing of the labels of its namespace."""
+        entry = self._pods[number]
+        assert entry is not None
+        return entry[1]
 
     def update(self, snapshot: Snapshot) -> None:
         """Take over what has changed since the last snapshot."""
@@ -69,6 +87,7 @@ class PodIndex:
         self._snapshot = snapshot
         if _NAMESPACE in kinds:
             self._names.clear()
+            self._inside.clear()
             self.namespaces = {
                 namespace.name: namespace_labels(namespace.name, namespace)
                 for namespace in snapshot.of_kind(*_NAMESPACE)
@@ -78,7 +97,8 @@ class PodIndex:
                     if resource.namespace not in self.namespaces:
                         self.namespaces[resource.namespace] = namespace_labels(resource.namespace, None)
         if _NODE in kinds:
-            self._nodes = NodeAddresses([node_endpoint(node) for node in snapshot.of_kind(*_NODE)])
+            self.nodes = tuple(node_endpoint(node) for node in snapshot.of_kind(*_NODE))
+            self.node_addresses = NodeAddresses(self.nodes)
 
     def _add(self, resource: Resource) -> None:
         status = nested_map(resource.value, "status")
@@ -90,6 +110,7 @@ class PodIndex:
             self._pods.append(None)
         self._pods[number], self._numbers[resource] = (resource, pod), number
         bit = 1 << number
+        self._in_order = None
         self.everything |= bit
         for mark in _marks(pod):
             self._having[mark] = self._having.get(mark, 0) | bit
@@ -99,6 +120,9 @@ class PodIndex:
         for block, mask in self._blocks.items():
             if any(map(block.contains, pod.addresses)):
                 self._blocks[block] = mask | bit
+        for selector, mask in self._inside.items():
+            if pod.namespace in self.names(selector):
+                self._inside[selector] = mask | bit
 
     def _remove(self, resource: Resource) -> None:
         number = self._numbers.pop(resource, None)
@@ -107,6 +131,7 @@ class PodIndex:
             return
         self._pods[number] = None
         self._free.append(number)
+        self._in_order = None
         bit, pod = 1 << number, entry[1]
         self.everything &= ~bit
         for mark in _marks(pod):
@@ -117,6 +142,8 @@ class PodIndex:
             self._ports[name][pairs] &= ~bit
         for block, mask in self._blocks.items():
             self._blocks[block] = mask & ~bit
+        for selector, mask in self._inside.items():
+            self._inside[selector] = mask & ~bit
 
     def names(self, selector: Selector) -> frozenset[str]:
         """Return the names of the namespaces that a selector selects."""
@@ -134,9 +161,17 @@ class PodIndex:
         """Return the pods under policy that two selectors select."""
         mask = self.everything & ~self._having.get("hostNetwork", 0)
         if namespaces.requirements:
-            mask &= self.inside(self.names(namespaces))
+            mask &= self._in_selected(namespaces)
         for requirement in pods.requirements:
             mask &= self._fulfilling(requirement)
+        return mask
+
+    def _in_selected(self, namespaces: Selector) -> int:
+        mask = self._inside.get(namespaces)
+        if mask is None:
+            if len(self._inside) > 10_000:
+                self._inside.clear()
+            mask = self._inside[namespaces] = self.inside(self.names(namespaces))
         return mask
 
     def inside(self, namespaces: Iterable[str]) -> int:
@@ -157,11 +192,13 @@ class PodIndex:
         namespaces: Collection[str],
         apart: bool = False,
         among: int | None = None,
+        most: float = inf,
     ) -> list[Resource]:
         """Return two pods of each sort that policies tell apart, if they are asked about pods of these namespaces.
 
         With `apart`, pods in namespaces that a policy selects are kept apart from others, also where the policy goes on
-        to select none of them. `among` are the pods to choose from, by default all.
+        to select none of them. `among` are the pods to choose from, by default all. More sorts than `most` are not told
+        apart.
         """
         telling: dict[int, None] = dict.fromkeys([self._having.get("hostNetwork", 0), self._having.get("address", 0)])
         telling |= dict.fromkeys(self.inside((name,)) for name in namespaces)
@@ -178,6 +215,8 @@ class PodIndex:
         chosen_from = self.everything if among is None else among
         pieces = [chosen_from] if chosen_from else []
         for mask in telling:
+            if len(pieces) > most:
+                break
             parts: list[int] = []
             for piece in pieces:
                 inside = piece & mask
@@ -223,25 +262,41 @@ class PodIndex:
             case PodPeer(namespaces=Selector() as selector):
                 yield self.selected(selector, peer.pods)
             case AddressPeer():
-                yield from map(self._in_block, peer.blocks)
+                yield from map(self.in_block, peer.blocks)
             case NodePeer():
-                addresses = self._nodes.addresses(peer.nodes)
-                yield union(self._having.get(("address", address), 0) for address in addresses)
+                yield self.at(self.node_addresses.addresses(peer.nodes))
             case DomainPeer():
                 pass
             case _:
                 assert_never(peer)
 
-    def _in_block(self, block: Block) -> int:
+    def at(self, addresses: Iterable[Address]) -> int:
+        """Return the pods that have one of some addresses."""
+        return union(self._having.get(("address", address), 0) for address in addresses)
+
+    def having_port(self, name: str, protocol: str, number: int) -> int:
+        """Return the pods that have a port by a name."""
+        by_pairs = self._ports.get(name, {})
+        return union(mask for pairs, mask in by_pairs.items() if (protocol, number) in pairs)
+
+    def in_block(self, block: Block) -> int:
+        """Return the pods that have an address in a block."""
         mask = self._blocks.get(block)
         if mask is None:
             if len(self._blocks) > 10_000:
                 self._blocks.clear()
-            mask = 0
-            for number, entry in enumerate(self._pods):
-                if entry is not None and any(map(block.contains, entry[1].addresses)):
-                    mask |= 1 << number
-            self._blocks[block] = mask
+            if self._in_order is None:
+                self._in_order = sorted(
+                    (address, number)
+                    for number, entry in enumerate(self._pods)
+                    if entry is not None
+                    for address in entry[1].addresses
+                )
+            inside: list[int] = []
+            for low, high in block.ranges():
+                begin, end = bisect_left(self._in_order, (low, -1)), bisect_left(self._in_order, (high + 1, -1))
+                inside += (number for _, number in self._in_order[begin:end])
+            mask = self._blocks[block] = mask_of(inside)
         return mask
 
 

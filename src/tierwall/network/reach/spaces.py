@@ -170,6 +170,11 @@ class AddressSpace:
         """Return the pieces of a block, which must be one of the blocks of the space."""
         return union(map(self._line.mask, block.ranges()))
 
+    @property
+    def firsts(self) -> list[Address]:
+        """The first address of each piece."""
+        return [piece.low for piece in self._line.pieces]
+
     def signature(self, address: Address) -> int:
         """Return the blocks that contain an address."""
         return self._signatures[self._line.number(address)]

@@ -62,16 +62,16 @@ class WarningIndex:
             self._authorizer = RbacAuthorizer(self._roles)
         self._state = state
 
-    def judge(self, request: AdmissionRequest, until: float) -> WarningResult:
+    def judge(self, request: AdmissionRequest, seconds: float) -> WarningResult:
         """Return what a user is told about a change, and whether it is refused.
 
-        Searches stop at `until`, by `time.monotonic`. WireError if the review has no object that can be read.
+        Looks at other policies take about so many seconds of CPU. WireError if the review has no object to read.
         """
         assert self._state is not None
         new, old = _resource(request, request.object), _resource(request, request.old_object)
         if new is None:
             return WarningResult()
-        brought = ChangeFindings(()) if _is_same(old, new) else self._changes.findings(PolicyChange(old, new), until)
+        brought = ChangeFindings(()) if _is_same(old, new) else self._changes.findings(PolicyChange(old, new), seconds)
         snapshot = self._state.judged
         view = RequesterView(self._authorizer, request.user_info, snapshot, self._reveals_admin_policies)
         builder = WarningBuilder(new, view)

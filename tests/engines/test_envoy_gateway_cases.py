@@ -272,6 +272,47 @@ def test_the_entry_of_every_list_is_observed(field: str, first: Object, second: 
     assert [(case.ok, case.skipped, case.error) for case in got] == [(True, "", "")] * 4 + [(False, "", "")]
 
 
+def network(name: str, *expressions: str, action: str = "Allow", port: int = 0) -> Object:
+    made = policy(name, "Gateway/edge", frontend={"networkAuthorization": rules(*expressions, action=action)})
+    if port:
+        made["spec"]["targetRefs"][0]["port"] = port
+    return made
+
+
+def test_rules_about_connections_are_observed_by_the_address_of_the_client() -> None:
+    objects = [
+        *PLAIN,
+        network("inside", 'cidr("10.0.0.0/8").containsIP(source.address)', 'source.address == "2001:db8::5"'),
+        network("not-that", 'source.address == "10.9.9.9"', "a_{{b}}", action="Deny"),
+        network("here", 'source.address.startsWith("10.1.")', action="Require", port=8080),
+        network("elsewhere", 'source.address.startsWith("10.2.")', action="Require", port=9090),
+    ]
+    names = [f"AgentgatewayPolicy/shop/{name}" for name in ("inside", "not-that", "here", "elsewhere")]
+
+    def wants(*from_: str) -> Object:
+        return {"effective": {"frontend.networkAuthorization": {"from": list(from_)}}}
+
+    nowhere = {"route": "HTTPRoute/shop/web"}
+    cases: list[tuple[Object, Object]] = [
+        (PLACE, wants(*names[:3])),
+        ({"gateway": "shop/edge"}, wants(*names[:2])),
+        (nowhere, {"effective": {"frontend.networkAuthorization": None}}),
+        (PLACE, wants(*names[:2])),
+        (PLACE, wants(*names)),
+        (nowhere, wants(names[0])),
+    ]
+    got = results(objects, cases)
+    assert [(case.ok, case.skipped, case.error) for case in got] == [(True, "", "")] * 3 + [(False, "", "")] * 3
+
+
+def test_rules_about_connections_that_envoy_does_not_have_are_not_asked() -> None:
+    (got,) = results(
+        [*PLAIN, network("p", "source.port == 1")], [(PLACE, {"effective": {"frontend.networkAuthorization": {}}})]
+    )
+    assert got.ok is None
+    assert "Envoy answers with 500 there" in got.skipped
+
+
 def test_a_field_that_a_test_does_not_observe_says_why() -> None:
     rule = {"policy": {"matchExpressions": ["source.address == '127.0.0.1'"]}}
     changes = listed(("request.method == 'GET'", {"request": {"set": [{"name": "x-a", "value": "'1'"}]}}))
@@ -281,7 +322,6 @@ def test_a_field_that_a_test_does_not_observe_says_why() -> None:
         policy("b", "HTTPRoute/web", backend={"mcp": {"authorization": rule}}, traffic={"transformation": changes}),
     ]
     fields = {
-        "frontend.networkAuthorization": "a test sends all requests from one address",
         "frontend.accessLog": "a test has no collector of records",
         "backend.mcp.authorization": "the question names no MCP server",
         "traffic.transformation": "no request shows it",

@@ -101,7 +101,7 @@ def api_keys(
 
 def authorization(client: ProbeClient, values: Sequence[Sequence[Any]]) -> Explains:
     """Send requests with the paths, methods and headers that expressions name. A value is a list of rules."""
-    texts = list(dict.fromkeys(text for rules in values for rule in rules for text in _expressions(rule)))
+    texts = list(dict.fromkeys(text for rules in values for rule in rules for text in expressions_of(rule)))
     if asks_for_callers(texts):
         raise Unobservable("its expressions ask for more than a request without credentials has")
     seen = [(request, client.send(*request).passed) for request in islice(_requests(texts), _MAX_REQUESTS)]
@@ -121,7 +121,8 @@ def literal_words(texts: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(word for word in values if isinstance(word, str) and word.isascii() and word))
 
 
-def _expressions(rule: Mapping[str, Any]) -> Sequence[str]:
+def expressions_of(rule: Mapping[str, Any]) -> Sequence[str]:
+    """Return the expressions of a rule."""
     expressions: Sequence[str] = nested_map(rule, "policy").get("matchExpressions") or ()
     return expressions
 
@@ -144,14 +145,18 @@ def _requests(texts: Sequence[str]) -> Iterator[tuple[str, str, Mapping[str, str
 
 
 def _permits(rules: Sequence[Mapping[str, Any]], method: str, path: str, headers: Mapping[str, str]) -> bool:
-    """Whether rules permit a request (agentgateway, "Authorization")."""
+    """Whether rules permit a request."""
     facts = {"method": method, "path": path, "pathAndQuery": path, "host": _HOST, "scheme": "http"}
     # Every request of a test has these.
     sent = {"host": _HOST, **{name.lower(): value for name, value in headers.items()}}
-    variables = {"request": {**facts, "headers": sent}}
+    return permits(rules, {"request": {**facts, "headers": sent}})
+
+
+def permits(rules: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]) -> bool:
+    """Whether rules permit what these variables describe (agentgateway, "Authorization")."""
     held: dict[str, list[bool]] = {"Allow": [], "Deny": [], "Require": []}
     for rule in rules:
-        held[rule.get("action", "Allow")] += [_holds(text, variables) for text in _expressions(rule)]
+        held[rule.get("action", "Allow")] += [_holds(text, variables) for text in expressions_of(rule)]
     return not any(held["Deny"]) and all(held["Require"]) and (not held["Allow"] or any(held["Allow"]))
 
 

@@ -27,6 +27,7 @@ from tierwall.engines.envoy.config.settings.places import place_of
 from tierwall.engines.envoy.config.settings.shared import SharedFilters
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.engines.envoy.probe import credentials, items, observations, services
+from tierwall.engines.envoy.probe.addresses import NETWORK_RULES, network_rules, with_named_clients
 from tierwall.engines.envoy.probe.given_request import GivenRequest
 from tierwall.engines.envoy.probe.observations import Explains, ProbeClient, Unobservable
 from tierwall.engines.envoy.probe.recorder import RecordingBackend
@@ -72,6 +73,7 @@ OBSERVED = frozenset(
         "traffic.basicAuthentication",
         "traffic.apiKeyAuthentication",
         "traffic.authorization",
+        NETWORK_RULES,
         MCP_RULES,
         *services.ASKING,
     )
@@ -112,9 +114,9 @@ class FieldProbe:
         self._rules[case] = self._stage.add(place)
 
     def port(self, case: int) -> str:
-        """Return the name of the listener for a case. Each counts for itself, so limits need one for each case."""
+        """Return the name of the listener for a case. Each counts and takes connections for itself."""
         name = f"{self._field.path}/{self._profile}/{self._phase}"
-        return f"{name}/{case}" if self._field.path == _LIMIT else name
+        return f"{name}/{case}" if self._field.path in (_LIMIT, NETWORK_RULES) else name
 
     def listeners(self, recorder: SocketAddress, answering: Services) -> dict[str, Any]:
         """Return the listeners with the routes of all places."""
@@ -158,6 +160,11 @@ class FieldProbe:
         for name, configuration in routes.items():
             manager = connection_manager(name, configuration, options, filters)
             out[name] = listener(name, _ANY_PORT, [filter_chain(name, manager, None, "")])
+        for case, rule in self._rules.items() if self._field.path == NETWORK_RULES else ():
+            frontend, _ = planner.settings.frontend(rule.gateway, rule.listener)
+            message = out[self.port(case)]
+            with_named_clients(frontend).change_listener(message)
+            frontend.change_chain(message.filter_chains[0])
         return out
 
     def observe(
@@ -269,6 +276,8 @@ class FieldProbe:
             every = list(offered.values())
             if path == MCP_RULES:
                 explains = items.item_rules(client, [in_force, every], self._rules[case].section)
+            elif path == NETWORK_RULES:
+                explains = network_rules(client, [in_force, every])
             else:
                 explains = credentials.authorization(client, [in_force, every])
             if explains(in_force):

@@ -46,7 +46,6 @@ _HOST = "tierwall.test"
 _UNSEEN = "no request shows it"
 # Why a test does not observe a field that Envoy enforces, where more than that can be said.
 _WHY_UNSEEN: Mapping[str, str] = {
-    "frontend.networkAuthorization": "a test sends all requests from one address",
     "frontend.accessLog": "a test has no collector of records",
     "frontend.tracing": "a test has no collector of spans",
     "backend.mcp.authentication": "a test has no tokens for MCP servers",
@@ -122,7 +121,7 @@ class GatewayProbe(EngineProbe[GatewayCase]):
         return [path for path in FIELDS if path in self._written(case.answer.detail.phase)]
 
     def _written(self, phase: Phase) -> set[str]:
-        sections: tuple[Section, ...] = ("traffic", "backend")
+        sections: tuple[Section, ...] = ("frontend", "traffic", "backend")
         every = (
             fields_written_by(policy, section, phase) for policy in policies_of(self._snapshot) for section in sections
         )
@@ -191,6 +190,18 @@ class PlaceClient:
         names = {name.lower(): value for name, value in reply.getheaders()}
         arrived = tuple(recorder.requests[before:])
         return ObservedAnswer(reply.status, names, content, arrived, time.monotonic_ns() - start)
+
+    def connects_from(self, address: str) -> bool:
+        """Whether a request of a client with this address, as a proxy says, reaches the backend."""
+        family = f"TCP6 {address} ::1" if ":" in address else f"TCP4 {address} 127.0.0.1"
+        before = len(self._recorder.requests)
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=_PATIENCE_S)
+        with closing(connection), suppress(ConnectionError, http.client.HTTPException):
+            connection.connect()
+            connection.sock.sendall(f"PROXY {family} 5 80\r\n".encode())
+            connection.request("GET", "/", headers={"host": _HOST, CASE: str(self._case)})
+            connection.getresponse().read()
+        return len(self._recorder.requests) > before
 
 
 def _reply(answer: Answer, observed: Sequence[ObservedSetting]) -> EngineReply:

@@ -47,6 +47,10 @@ class GivenRequest:
         every = {**self._headers, **(headers or {})}
         return self._client.send(self._method, self._path, every, body, status=status, answer=answer, silent=silent)
 
+    def connects_from(self, address: str) -> bool:
+        """Whether a request of a client with this address, as a proxy says, reaches the backend."""
+        return self._client.connects_from(address)
+
 
 def _text(name: str, value: object, form: re.Pattern[str]) -> str:
     if isinstance(value, str) and form.fullmatch(value):

@@ -66,6 +66,9 @@ class ProbeClient(Protocol):
     ) -> ObservedAnswer:
         """Send a request; the backend answers with this status and these headers, or is silent."""
 
+    def connects_from(self, address: str) -> bool:
+        """Whether a request of a client with this address, as a proxy says, reaches the backend."""
+
 
 def _arrived(seen: ObservedAnswer) -> RecordedRequest:
     """Return the request as it reached the backend."""

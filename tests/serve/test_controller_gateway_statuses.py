@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from random import Random
 from typing import Any
@@ -111,6 +112,20 @@ def check_listeners(objects: list[Object], statuses: Statuses, problems: dict[mo
             )
             assert ("OverlappingTLSConfig" in said) == overlapping
     assert seen == set(problems)
+
+
+def check_attached(objects: list[Object], statuses: Statuses) -> None:
+    """Hold that Gateways count the ListenerSets that are accepted."""
+    attached: Counter[str] = Counter()
+    for (_, kind, namespace, name), status in statuses.items():
+        owner = model.find(objects, kind, namespace, name)
+        if kind == "ListenerSet" and owner and reasons(status.conditions or ())["Accepted"][0] == "True":
+            gateway = model.gateway_of(objects, owner)
+            assert gateway is not None
+            attached[f"{gateway['metadata']['namespace']}/{gateway['metadata']['name']}"] += 1
+    for (_, kind, namespace, name), status in statuses.items():
+        if kind == "Gateway":
+            assert status.attached_listener_sets == attached[f"{namespace}/{name}"]
 
 
 def _listener(objects: list[Object], place: model.Key) -> Object:
@@ -267,6 +282,7 @@ def test_statuses_are_those_of_the_gateway_api_and_of_envoy(seed: int) -> None:
             problems |= model.problems(objects, gateway, served)
         served = {place for place, problem in problems.items() if not problem}
         check_listeners(objects, statuses, problems)
+        check_attached(objects, statuses)
         check_routes(objects, statuses)
         if not step:
             check_envoy(snapshot, statuses)

@@ -107,6 +107,15 @@ def test_another_message_or_generation_changes_no_time() -> None:
     assert status_with(status, plan, NOW) == {"conditions": [condition("Accepted")]}
 
 
+def test_listener_sets_are_counted_where_the_field_may_be() -> None:
+    assert status_with({}, desired(attached_listener_sets=2), NOW) == {"attachedListenerSets": 2}
+    before = {"attachedListenerSets": 2}
+    assert status_with(before, desired(attached_listener_sets=0), NOW) == {"attachedListenerSets": 0}
+    assert status_with(before, desired(), NOW) == before
+    # A release that does not know the field drops it: the status must not be written again and again.
+    assert status_with({}, desired(attached_listener_sets=0), NOW) == {}
+
+
 def test_what_does_not_fit_into_the_list_is_left_out() -> None:
     others = [entry(str(number), condition("Accepted"), controller="x/y") for number in range(15)]
     plan = desired(ancestors=(wanted("a", ("Accepted", "True")), wanted("b", ("Accepted", "True"))))

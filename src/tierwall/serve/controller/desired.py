@@ -76,6 +76,8 @@ class DesiredStatus(Struct, frozen=True, kw_only=True):
     # Of Gateways of our class: listeners, and addresses with their types.
     listeners: tuple[WantedListener, ...] | None = None
     addresses: tuple[tuple[str, str], ...] | None = None
+    # How many ListenerSets are attached to it.
+    attached_listener_sets: int | None = None
     # Of our GatewayClass.
     supported_features: tuple[str, ...] | None = None
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from tierwall.attach.listener import gateway_listeners, parent_gateway
+from tierwall.attach.place import LISTENER_SET
 from tierwall.attach.status import MAX_ANCESTORS
 from tierwall.engines.envoy.config.backend_tls import BACKEND_TLS_POLICY
 from tierwall.engines.envoy.config.listener_problem import ListenerKey, listener_key
@@ -111,6 +112,8 @@ class GatewayStatusPlanner:
                 class_status = class_conditions(gateway_class, release)
                 put(gateway_class.identity, conditions=class_status, supported_features=SUPPORTED_FEATURES)
         accepted: dict[Identity, WantedCondition] = {}
+        parts: dict[Identity, dict[str, Any]] = {}
+        attached: Counter[Identity] = Counter()
         for owner in self._owners:
             identity = owner.owner.identity
             if owner.owner is owner.gateway:
@@ -120,7 +123,7 @@ class GatewayStatusPlanner:
                 accepted[identity] = conditions[0]
                 more = (affected[identity],) if identity in affected else ()
                 listeners = self._listeners(known, state)
-                put(identity, conditions=(*conditions, *more), listeners=listeners, addresses=given)
+                parts[identity] = {"conditions": (*conditions, *more), "listeners": listeners, "addresses": given}
             else:
                 state = listener_sets(owner.owner)
                 is_served = gateways(full_name(owner.gateway)) is not None
@@ -128,6 +131,11 @@ class GatewayStatusPlanner:
                 refusal = _refusal(owner)
                 conditions = listener_set_conditions(accepted[owner.gateway.identity], refusal, known, state)
                 put(identity, conditions=conditions, listeners=self._listeners(known, state))
+                attached[owner.gateway.identity] += conditions[0].status == "True"
+        # Without the kind, no Gateway has the field.
+        counts = any(True for _ in judged.of_kind(*LISTENER_SET))
+        for identity, wanted in parts.items():
+            put(identity, **wanted, attached_listener_sets=attached[identity] if counts else 0)
         for identity, entries in self._entries.items():
             resource = live.get(*identity)
             if resource is None:

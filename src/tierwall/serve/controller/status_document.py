@@ -48,6 +48,9 @@ def status_with(status: Mapping[str, Any], desired: DesiredStatus, now: str) -> 
         _put(out, "listeners", _listeners(status, desired.listeners, generation, now))
     if desired.addresses is not None:
         _put(out, "addresses", [{"type": kind, "value": value} for kind, value in desired.addresses])
+    # Releases of the Gateway API without ListenerSets drop the field.
+    if desired.attached_listener_sets or ("attachedListenerSets" in out and desired.attached_listener_sets is not None):
+        out["attachedListenerSets"] = desired.attached_listener_sets
     if desired.supported_features is not None:
         _put(out, "supportedFeatures", [{"name": name} for name in sorted(desired.supported_features)])
     return out

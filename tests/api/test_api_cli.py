@@ -125,6 +125,16 @@ def test_can_i(folder: Path, words: tuple[str, ...], code: int, line: str) -> No
     assert run(folder, "can-i", *words, "-q").stdout == ""
 
 
+@pytest.mark.parametrize("words", [("get", "pods", "--as", "alice"), ("list", "pods", "--as", "alice", "--widest")])
+def test_strict_answers_may_be_incomplete_without_a_word(folder: Path, words: tuple[str, ...]) -> None:
+    other = {"apiVersion": "cedar.k8s.aws/v1alpha1", "kind": "Policy", "metadata": {"name": "other"}}
+    (folder / "policies" / "other.json").write_text(json.dumps(other))
+    for strict, code in (((), 0), (("--strict",), 6)):
+        quiet = run(folder, "can-i", *words, "-q", *strict)
+        assert (quiet.exit_code, quiet.output) == (code, "")
+        assert run(folder, "can-i", *words, *strict).exit_code == code
+
+
 def test_a_conditional_answer_that_cannot_become_allowed_is_a_no(folder: Path) -> None:
     spec = {"effect": "Deny", "expression": "request.userInfo.username == 'carol' && object.spec.huge"}
     value = {"apiVersion": "tierwall.io/v1alpha1", "kind": "ClusterAuthorizationPolicy", "metadata": {"name": "huge"}}

@@ -16,6 +16,7 @@ from tierwall.cli.command import (
     command,
     exit_code,
     flag,
+    leave_out,
     left_out,
     named_values,
     option,
@@ -291,6 +292,8 @@ def can_i(params: CanIParams) -> int:
     answer = world.ask(params.resolved(world, question))
     if params.output == "json" or not params.quiet:
         print_output("can-i", params.output, answer)
+    else:
+        leave_out("can-i", answer)
     may_not = answer.detail.final is None and not answer.detail.can_become_allowed
     return DENIED if may_not else exit_code(answer.detail.final or answer.verdict)
 
@@ -308,6 +311,8 @@ def _widest(params: CanIParams, world: World, question: ApiQuestion) -> int:
             print_line("note: no selector would be allowed", err=True)
         if widest.why:
             print_line(f"note: there may be more: {widest.why}", err=True)
+    else:
+        leave_out("can-i --widest", widest)
     return 0 if widest.selectors else DENIED
 
 

@@ -204,15 +204,21 @@ def _is_incomplete() -> bool:
     return not all(omission.is_harmless for omission in left_out())
 
 
+def leave_out(command: str, subject: Any) -> dict[Omission, None]:
+    """Note what the result of a command did not consider, for `--strict`; return all that the command left out."""
+    omissions = left_out()
+    for world in worlds_read():
+        omissions |= dict.fromkeys(world.omissions(*_PLANES.get(command, ())))
+    omissions |= dict.fromkeys(getattr(subject, "not_considered", ()))
+    return omissions
+
+
 def print_output(command: str, output: str, subject: Any) -> None:
     """Print the result of a command in a format, and what it did not consider."""
     from tierwall.render.formats import View, renderer
 
-    worlds, omissions = worlds_read(), left_out()
-    for world in worlds:
-        omissions |= dict.fromkeys(world.omissions(*_PLANES.get(command, ())))
-    omissions |= dict.fromkeys(getattr(subject, "not_considered", ()))
-    view = View(_line_lookup(worlds), tuple(omissions), sys.stdout.isatty(), colour(sys.stdout))
+    omissions = leave_out(command, subject)
+    view = View(_line_lookup(worlds_read()), tuple(omissions), sys.stdout.isatty(), colour(sys.stdout))
     rendered = renderer(command, output)(subject, view)
     if isinstance(rendered, dict):
         from tierwall.render.json import dump

@@ -124,7 +124,7 @@ def effective(params: EffectiveParams) -> None:
     if params.why is not None:
         from tierwall.render.field_stack import FieldStacks
 
-        print_output("effective --why", params.output, FieldStacks(params.why, answers))
+        print_output("effective --why", params.output, FieldStacks(params.why, tuple(answers)))
     elif params.everywhere or params.output in ("md", "html"):
         print_output("effective --all", params.output, answers)
     else:

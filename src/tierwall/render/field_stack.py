@@ -5,12 +5,12 @@ What `effective --why FIELD` prints. Losers are struck out: in a terminal and in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
 
-from tierwall.core.answer import Answer, Step
+from tierwall.core.answer import Answer, Omission, Step
 from tierwall.core.unprintable import PrintableLine, escape_unprintable
 from tierwall.core.verdict import StepVerdict
 from tierwall.gateway.detail import FieldDetail, GatewayDetail
@@ -27,7 +27,12 @@ class FieldStacks(Struct, frozen=True):
     """One field at some places."""
 
     field: str
-    answers: Iterable[Answer]
+    answers: Sequence[Answer]
+
+    @property
+    def not_considered(self) -> tuple[Omission, ...]:
+        """Omissions of the answers, each once."""
+        return tuple(dict.fromkeys(omission for answer in self.answers for omission in answer.not_considered))
 
 
 class _Entry(Struct, frozen=True):

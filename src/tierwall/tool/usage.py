@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
+from tierwall.core.answer import Omission
 from tierwall.core.verdict import Verdict
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.grants import Permit, ToolRow, grants
@@ -79,6 +80,7 @@ class CallReport(Struct, frozen=True, kw_only=True):
     skipped: int = 0
     first: str = ""
     last: str = ""
+    not_considered: tuple[Omission, ...] = ()
 
 
 class CallLog:
@@ -117,8 +119,8 @@ def usage(
     for _, who, tool in calls:
         called.setdefault(who, set()).add(tool)
     # What is wrong with the question is said here.
-    asked = grants(snapshot, caller, gateway, backend).caller
-    callers = {*called, *_named_callers(snapshot)} if caller is None else {asked}
+    asked = grants(snapshot, caller, gateway, backend)
+    callers = {*called, *_named_callers(snapshot)} if caller is None else {asked.caller}
     rows: dict[LoggedWay, dict[tuple[str | None, str], ToolRow]] = {}
     for who in callers:
         # A certificate may have any URI. One that is not a SPIFFE id is the source of no rule.
@@ -130,7 +132,14 @@ def usage(
     is_any_way = gateway is None and backend is None
     gone = {way for way, who, _ in calls if is_any_way and who in callers}
     ways = tuple(_way(way, rows.get(way, {}), log, callers) for way in sorted({*rows, *gone}))
-    return CallReport(ways=ways, calls=sum(calls.values()), skipped=log.skipped, first=log.first, last=log.last)
+    return CallReport(
+        ways=ways,
+        calls=sum(calls.values()),
+        skipped=log.skipped,
+        first=log.first,
+        last=log.last,
+        not_considered=asked.not_considered,
+    )
 
 
 def _named_callers(snapshot: Snapshot) -> Iterator[str]:

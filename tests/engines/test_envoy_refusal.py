@@ -32,7 +32,7 @@ from tests.labs.waiting import PATIENCE_S, eventually, unused_port
 from tests.randomness import rounds
 from tierwall.core.diagnostics import InputError
 from tierwall.core.protocols import EngineReport
-from tierwall.engines.envoy.config import clusters, listeners, policy_compiler, rbac, route_plan, route_rules
+from tierwall.engines.envoy.config import chain_match, clusters, listeners, policy_compiler, rbac, route_rules
 from tierwall.engines.envoy.config import compile as compiling
 from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
 from tierwall.resources.load import Loader
@@ -79,7 +79,7 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> None:
         return out
 
     monkeypatch.setattr(policy_compiler, "compile_policy", poisoned_policy)
-    monkeypatch.setattr(route_plan, "route_match", poisoned_match)
+    monkeypatch.setattr(chain_match, "route_match", poisoned_match)
     monkeypatch.setattr(clusters, "cluster", poisoned_cluster)
     monkeypatch.setattr(listeners, "listener", poisoned_listener)
 

@@ -357,6 +357,20 @@ def test_clusters_of_the_last_good_routes_stay_while_new_routes_are_refused() ->
     assert proxy.stream.is_acknowledged
 
 
+def test_a_new_proxy_gets_filters_before_routes_whatever_it_asks_for_first() -> None:
+    """Else its listeners could open with filters that deny everything, because others are still on their way."""
+    cache = ResourceCache()
+    cache.publish(resources({EXTENSION: {"f": "one", "g": "one"}, ROUTE: {"a": "one"}}))
+    proxy = connect(cache)
+    proxy.ask(ROUTE, "a")
+    proxy.receive()
+    assert proxy.received == []
+    proxy.ask(EXTENSION, "f", "g")
+    proxy.converge()
+    assert [kind for kind, _, _ in proxy.received] == [EXTENSION, EXTENSION, ROUTE]
+    assert proxy.stream.is_acknowledged
+
+
 def test_a_reconnecting_proxy_gets_filters_before_routes() -> None:
     cache = ResourceCache()
     before = connect(cache)

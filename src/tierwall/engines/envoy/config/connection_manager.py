@@ -33,7 +33,7 @@ from tierwall.engines.envoy.config.names import (
 )
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.replies import local_replies
-from tierwall.engines.envoy.config.settings.filters import settings_filters
+from tierwall.engines.envoy.config.settings.filters import aggregated, settings_filters
 from tierwall.engines.envoy.config.settings.mcp_rules import MCP_RULES
 
 # The policies in force when a request begins decide on it. This limit keeps clients from beginning requests long before
@@ -70,8 +70,7 @@ def _policy_filter(name: str, options: EnvoyOptions, policies: Mapping[str, Any]
     if options.static:
         out.typed_config.CopyFrom(policies[name].typed_config)
         return out
-    out.config_discovery.config_source.ads.SetInParent()
-    out.config_discovery.config_source.resource_api_version = "V3"
+    out.config_discovery.config_source.CopyFrom(aggregated())
     nothing = packed(rbac_pb2.RBAC(matcher=matcher(None)))
     out.config_discovery.default_config.CopyFrom(nothing)
     out.config_discovery.type_urls.append(nothing.type_url)
@@ -90,8 +89,7 @@ def connection_manager(
         out.route_config.CopyFrom(routes)
     else:
         out.rds.route_config_name = routes.name
-        out.rds.config_source.ads.SetInParent()
-        out.rds.config_source.resource_api_version = "V3"
+        out.rds.config_source.CopyFrom(aggregated())
     out.http_filters.extend(filters)
     out.local_reply_config.CopyFrom(local_replies(options))
     out.access_log.extend(options.access_logs)

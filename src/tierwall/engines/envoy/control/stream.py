@@ -209,8 +209,8 @@ class XdsStream:
     def _may_lack_filters(self) -> bool:
         filters = self.subscriptions.get(EXTENSION)
         if filters is None:
-            # A reconnecting proxy has routes, and subscribes to filters next.
-            return self.subscriptions[ROUTE].came_back and bool(self._cache.of(EXTENSION))
+            # A proxy with routes has filters, too, and subscribes to them next.
+            return bool(self._cache.of(EXTENSION))
         return filters.is_waiting or filters.is_refused(self._cache.of(EXTENSION))
 
     @property

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from envoy.config.core.v3 import extension_pb2
+from envoy.config.core.v3 import config_source_pb2, extension_pb2
 from envoy.extensions.common.matching.v3 import extension_matcher_pb2
 from envoy.extensions.filters.common.matcher.action.v3 import skip_action_pb2
 from envoy.extensions.filters.http.api_key_auth.v3 import api_key_auth_pb2
@@ -191,10 +191,20 @@ def _discovered(name: str, default: Any, static: bool, configured: Mapping[str, 
         config = known.typed_config if known is not None else packed(default)
         return hcm_pb2.HttpFilter(name=name, typed_config=config, disabled=True)
     out = hcm_pb2.HttpFilter(name=name, disabled=True)
-    out.config_discovery.config_source.ads.SetInParent()
-    out.config_discovery.config_source.resource_api_version = "V3"
+    out.config_discovery.config_source.CopyFrom(aggregated())
     out.config_discovery.default_config.CopyFrom(packed(default))
     out.config_discovery.type_urls.append(packed(default).type_url)
+    return out
+
+
+def aggregated() -> Any:
+    """Return the source of what listeners need from the control plane: they wait for it, however long that takes.
+
+    Otherwise they would open after fifteen seconds without it, and deny every request.
+    """
+    out = config_source_pb2.ConfigSource(resource_api_version="V3")
+    out.ads.SetInParent()
+    out.initial_fetch_timeout.SetInParent()
     return out
 
 

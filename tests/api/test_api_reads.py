@@ -107,6 +107,13 @@ def test_a_deletecollection_stays_conditional_unless_it_is_implied() -> None:
     assert verdict(opposed, "owner=alice", verb="deletecollection") == "Conditional"
 
 
+@pytest.mark.parametrize("other", ["oldObject == null", 'operation != "DELETE"', "!has(oldObject.metadata)"])
+def test_an_allow_for_what_is_no_deletion_allows_no_deletecollection(other: str) -> None:
+    allows = world(("Allow", f'{other} || oldObject.metadata.labels.owner == "alice"'))
+    assert verdict(allows, "owner=bob", verb="deletecollection") == "Conditional"
+    assert verdict(allows, "owner=alice", verb="deletecollection") == "Allow"
+
+
 def test_a_field_that_is_not_there_has_the_text_of_its_zero() -> None:
     reads = world(("Allow", 'object.?spec.?nodeName.orValue("") == "" && !object.?spec.?hostNetwork.orValue(false)'))
     assert verdict(reads, "", "spec.nodeName=,spec.hostNetwork=false") == "Allow"

@@ -95,9 +95,9 @@ def verdict(chain: Chain, data: Object) -> str:
 
 def is_allowed(chain: Chain, verb: str, thing: Object) -> bool:
     """Whether one object may be read, or deleted in a deletecollection."""
-    reading, deletion = {"object": thing}, {"operation": "DELETE", "oldObject": thing}
     if verb != "deletecollection":
-        return verdict(chain, reading) == "Allow"
+        return verdict(chain, {"object": thing}) == "Allow"
+    deletion = {"operation": "DELETE", "oldObject": thing}
     against = [
         condition.text
         for opinion in chain
@@ -106,7 +106,9 @@ def is_allowed(chain: Chain, verb: str, thing: Object) -> bool:
         if condition.effect != "Allow"
     ]
     unopposed = all(outcome(text, deletion) == "F" for text in against)
-    return verdict(chain, deletion) == "Allow" or (unopposed and verdict(chain, reading) == "Allow")
+    return verdict(chain, deletion) == "Allow" or (
+        unopposed and verdict(chain, {**deletion, "object": thing}) == "Allow"
+    )
 
 
 def implied(

@@ -1,8 +1,9 @@
 """The conditions of a chain on an object that is read, as a circuit and as the evaluator sees them.
 
 A list or watch gives conditions the object as `object`; no other data exists. A deletecollection is judged as admission
-will judge it, a DELETE whose `oldObject` is the object. An Allow may be about `object` there, too, as in a read of the
-same objects, if as a delete nothing stands against it (docs/semantics.md#conditional-reads).
+will judge it, a DELETE whose `oldObject` is the object. An Allow may be about `object` there, too, which is the same
+object then, if as a delete nothing stands against it (docs/semantics.md#conditional-reads). `oldObject` and `operation`
+stay what they are: `oldObject == null` must not be true of an object that goes.
 
 An error never allows: an Allow that fails is no Allow, a Deny that fails denies, whatever the failure mode. What proofs
 cannot express counts as an error.
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from tierwall.api.algebra.chain import CompleteDecision
 from tierwall.api.algebra.condition import (
@@ -76,15 +78,15 @@ def verdict_on(conditions: ReadConditions, data: ConditionData) -> Verdict:
 
 def shows(conditions: ReadConditions, value: Any, others: dict[str, Any], *, is_delete: bool) -> bool:
     """Whether the conditions allow that one object is read or deleted; `others` are data besides the object."""
-    reading = ConditionData(object=value, namespace_object=others.get("namespaceObject"))
     if not is_delete:
+        reading = ConditionData(object=value, namespace_object=others.get("namespaceObject"))
         return verdict_on(conditions, reading) is ALLOW
     deletion = ConditionData(operation="DELETE", old_object=value, **_snake(others))
     if verdict_on(conditions, deletion) is ALLOW:
         return True
     against = [tuple(each for each in opinion if each.effect is not Effect.ALLOW) for opinion in _sets(conditions)]
     stands_against = any(_is_or_fails(each, deletion) for opinion in against for each in opinion)
-    return not stands_against and verdict_on(conditions, reading) is ALLOW
+    return not stands_against and verdict_on(conditions, replace(deletion, object=value)) is ALLOW
 
 
 def _snake(others: dict[str, Any]) -> dict[str, Any]:
@@ -115,12 +117,12 @@ class ConditionCircuit:
         self._world = world
         self._reading = {**common, "object": value, "oldObject": null, "operation": null, "options": null}
         self._deletion = {**common, "object": null, "oldObject": value, "operation": Constant("DELETE")}
+        self._both = {**self._deletion, "object": value}
 
     def allowed(self, *, is_delete: bool) -> int:
         """Return the literal that says that the object may be read, or deleted."""
-        reading = self._rails(self._reading)
         if not is_delete:
-            return self._walk(reading)
+            return self._walk(self._rails(self._reading))
         deletion = self._rails(self._deletion)
         unopposed = [
             rails.false
@@ -128,8 +130,8 @@ class ConditionCircuit:
             for condition, rails in zip(opinion, of_set, strict=True)
             if condition.effect is not Effect.ALLOW
         ]
-        as_read = self._circuit.all_of((*unopposed, self._walk(reading)))
-        return self._circuit.any_of((self._walk(deletion), as_read))
+        with_object = self._circuit.all_of((*unopposed, self._walk(self._rails(self._both))))
+        return self._circuit.any_of((self._walk(deletion), with_object))
 
     def _rails(self, variables: dict[str, Leaf]) -> list[list[Rails]]:
         encoder = Encoder(self._world, ENVIRONMENT, variables)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from tests.explore.conftest import explored_of
 from tierwall.explore.ask import ask, parse_query, question_of
-from tierwall.explore.asking import EXAMPLES, meanings
+from tierwall.explore.asked.meaning import EXAMPLES
+from tierwall.explore.asking import meanings
 from tierwall.explore.named import completions
 from tierwall.explore.page import ExploredWorld
 from tierwall.explore.permissions import permissions
@@ -59,6 +61,39 @@ def terms(href: str) -> dict[str, str]:
     ],
 )
 def test_connections_are_understood_in_many_forms(examples: ExploredWorld, text: str) -> None:
+    (choice,) = meanings(examples.world, text).choices
+    assert terms(choice.href) == NETWORK
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "why is web denied to db on 5432?",
+        "is web blocked from reaching db on 5432",
+        "what happens if web connects to db on 5432",
+        "please show me web -> db:5432",
+        "is db reachable from web on 5432?",
+        "why isn't db accessible from web on 5432",
+        "can db be reached by web on port 5432",
+        "db:5432 is not reachable from web",
+        "does web have access to db on 5432",
+        "web >> db:5432",
+        "web ~> db:5432",
+        "web |> db:5432",
+        "web ⇢ db:5432",
+        "web ⤳ db:5432",
+        "web ⮕ db:5432",
+        "web ↛ db:5432",
+        "web 👉 db:5432",
+        "web → db：5432",
+        "web -> db.shop:5432",
+        "web -> db.shop.svc.cluster.local.:5432",
+        "app=web -> db:5432",
+        "web -> postgres://db:5432/orders",
+        "May shop/web open a connection to shop/db on TCP port 5432?",
+    ],
+)
+def test_connections_are_understood_in_more_words(examples: ExploredWorld, text: str) -> None:
     (choice,) = meanings(examples.world, text).choices
     assert terms(choice.href) == NETWORK
 
@@ -230,7 +265,7 @@ def test_what_is_misspelled_is_a_choice_or_says_what_is_near(examples: ExploredW
 
 
 def test_two_words_that_nobody_has_are_no_question(examples: ExploredWorld) -> None:
-    for text in ("setings chat", "namespace shop", "web -> db:nosuchport"):
+    for text in ("setings chat", "namespace shopp", "web -> db:nosuchport"):
         assert meanings(examples.world, text).problems, text
 
 
@@ -273,3 +308,284 @@ def test_completion_is_from_what_is_there(examples: ExploredWorld) -> None:
     assert "shop/web -> shop/db" in completions(snapshot, "shop/web -> db")
     assert "shopper refund" in completions(snapshot, "shopper ref")
     assert completions(snapshot, "") == []
+
+
+# A Deployment, a pod of its own, and a Service of one name, whose port 80 leads to `http-web` (8080).
+NAMED = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: my-app-v2, namespace: team-a}
+spec:
+  selector: {matchLabels: {app: my-app-v2}}
+  template:
+    metadata: {labels: {app: my-app-v2}}
+    spec: {containers: [{name: c, image: i, ports: [{name: http-web, containerPort: 8080}]}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: my-app-v2, namespace: team-a}
+spec: {selector: {app: my-app-v2}, ports: [{name: http, port: 80, targetPort: http-web}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: elsewhere, namespace: team-a}
+spec: {ports: [{port: 80}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: six, namespace: team-a}
+spec: {containers: [{name: c, image: i}]}
+status: {podIPs: [{ip: "fd00::7"}]}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: v2-in, namespace: team-a}
+spec: {podSelector: {matchLabels: {app: my-app-v2}}, ingress: []}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: rb, namespace: team-a}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
+subjects:
+- {kind: User, name: "jane@example.com", apiGroup: rbac.authorization.k8s.io}
+- {kind: Group, name: "oidc:dev team", apiGroup: rbac.authorization.k8s.io}
+- {kind: ServiceAccount, name: deployer, namespace: ci}
+"""
+SERVICE, DEPLOYMENT = "Service/team-a/my-app-v2", "team-a/my-app-v2"
+BOT = "system:serviceaccount:ci:deployer"
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory: pytest.TempPathFactory) -> ExploredWorld:
+    folder = tmp_path_factory.mktemp("named")
+    (folder / "all.yaml").write_text(NAMED)
+    return explored_of(folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("six -> my-app-v2:http-web", [(DEPLOYMENT, "8080")]),
+        ("six -> my-app-v2:8080", [(DEPLOYMENT, "8080")]),
+        # Of two things with one name, each may be meant.
+        ("six -> my-app-v2:80", [(DEPLOYMENT, "80"), (SERVICE, "80")]),
+        ("six -> my-app-v2", [(DEPLOYMENT, "8080"), (SERVICE, "80")]),
+        ("six -> my-app-v2:http", [(SERVICE, "80")]),
+        ("six -> my-app-v2.team-a.svc:80", [(SERVICE, "80")]),
+        ("six -> http://my-app-v2.team-a.svc.cluster.local/path", [(SERVICE, "80")]),
+        ("my-app-v2 -> [fd00::7]:443", [("fd00::7", "443")]),
+        ("my-app-v2 -> fd00::7 443", [("fd00::7", "443")]),
+        ("my-app-v2 -> https://[fd00::7]/", [("fd00::7", "443")]),
+    ],
+)
+def test_ports_and_services_lead_to_what_is_meant(
+    named: ExploredWorld, text: str, expected: list[tuple[str, str]]
+) -> None:
+    asked = [terms(choice.href) for choice in meanings(named.world, text).choices]
+    assert [(each["to"], each["port"]) for each in asked] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "hrefs"),
+    [
+        ("who can reach my-app-v2.team-a:80", ["/network?to=team-a%2Fmy-app-v2&port=8080%2FTCP"]),
+        ("my-app-v2:http-web", ["/network?to=team-a%2Fmy-app-v2&port=8080%2FTCP"]),
+        ("what can reach six", ["/network?to=team-a%2Fsix"]),
+        ("can anybody reach six?", ["/network?to=team-a%2Fsix"]),
+        ("which pods reach six on 80", ["/network?to=team-a%2Fsix&port=80%2FTCP"]),
+        ("* -> six:80", ["/network?to=team-a%2Fsix&port=80%2FTCP"]),
+        ("six -> anything", ["/network?from=team-a%2Fsix"]),
+        ("where can six go", ["/network?from=team-a%2Fsix"]),
+        ("is six exposed", ["/network?to=team-a%2Fsix"]),
+        ("who is exposed to the internet", ["/network?from=outside"]),
+        ("unprotected pods", ["/network"]),
+        ("team-a/*", ["/network?focus=team-a"]),
+        ("pods in team-a -> outside:443", ["/network?from=team-a&to=outside&port=443%2FTCP"]),
+        (
+            "six -> my-app-v2:80,8000-8080",
+            ["/network?from=team-a%2Fsix&to=team-a%2Fmy-app-v2&port=80%2FTCP&port=8000-8080%2FTCP"],
+        ),
+        (
+            "six, my-app-v2 -> outside:443",
+            ["/network?from=team-a%2Fsix&from=team-a%2Fmy-app-v2&to=outside&port=443%2FTCP"],
+        ),
+        (
+            "Who of team-a/six, team-a/my-app-v2 reaches outside on port 443",
+            ["/network?from=team-a%2Fsix&from=team-a%2Fmy-app-v2&to=outside&port=443%2FTCP"],
+        ),
+        ("permissions of jane@example.com", ["/permissions?user=jane%40example.com"]),
+        ("what is jane@example.com allowed to do in team-a", ["/permissions?user=jane%40example.com&namespace=team-a"]),
+        ("what can group oidc:devs do", ["/permissions?group=oidc%3Adevs"]),
+        ("netpol/v2-in", ["/policy/NetworkPolicy.networking.k8s.io/team-a/v2-in"]),
+        ("show networkpolicy v2-in", ["/policy/NetworkPolicy.networking.k8s.io/team-a/v2-in"]),
+        ("V2-IN", ["/policy/NetworkPolicy.networking.k8s.io/team-a/v2-in"]),
+        ("edit v2-in", ["/change?object=NetworkPolicy%2Fteam-a%2Fv2-in"]),
+        # Nobody's permissions are asked about, and the editor does not delete.
+        (
+            "what if I delete v2-in",
+            ["/policy/NetworkPolicy.networking.k8s.io/team-a/v2-in", "/change?object=NetworkPolicy%2Fteam-a%2Fv2-in"],
+        ),
+    ],
+)
+def test_other_questions_lead_to_a_page(named: ExploredWorld, text: str, hrefs: list[str]) -> None:
+    assert [choice.href for choice in meanings(named.world, text).choices] == hrefs
+
+
+def test_an_arrow_with_two_heads_is_two_questions(named: ExploredWorld) -> None:
+    for arrow in ("<->", "↔", "⇄", "⟷", "<=>"):
+        asked = [terms(choice.href) for choice in meanings(named.world, f"six {arrow} my-app-v2:8080").choices]
+        assert [(each["from"], each["to"]) for each in asked] == [
+            ("team-a/six", DEPLOYMENT),
+            (DEPLOYMENT, "team-a/six"),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("text", "subjects"),
+    [
+        ("jane@example.com list pods", [("jane@example.com", "")]),
+        ("jane list pods", [("jane@example.com", ""), ("jane", "")]),
+        ("deployer list pods", [(BOT, ""), ("deployer", "")]),
+        ("serviceaccount ci/deployer list pods", [(BOT, "")]),
+        ("sa/other list pods", [("other", "")]),
+        ("oidc:dev team list pods", [("", "oidc:dev team"), ("oidc:dev team", "")]),
+        ("members of ops list pods", [("", "ops")]),
+        ("group ops list pods", [("", "ops")]),
+        ("kubectl auth can-i list pods --as jane@example.com", [("jane@example.com", "")]),
+        ("can-i list pods --as-group=ops", [("", "ops")]),
+        ("why can bob not list pods", [("bob", "")]),
+        ("bob list pods -A", [("bob", "")]),
+        ("bob list pods in all namespaces", [("bob", "")]),
+    ],
+)
+def test_whoever_has_a_name_is_asked_about(named: ExploredWorld, text: str, subjects: list[tuple[str, str]]) -> None:
+    asked = [terms(choice.href) for choice in meanings(named.world, text).choices]
+    assert [(each.get("user", ""), each.get("groups", "")) for each in asked] == subjects
+    assert {(each["verb"], each["resource"], each.get("name"), each.get("namespace")) for each in asked} == {
+        ("list", "pods", None, None)
+    }
+
+
+def test_whoever_says_i_is_one_of_those_who_are_known(named: ExploredWorld) -> None:
+    for text in ("can I list pods", "kubectl auth can-i list pods"):
+        everybody, *users = meanings(named.world, text).choices
+        assert everybody.href == "/permissions"
+        assert [terms(choice.href)["user"] for choice in users] == ["jane@example.com", BOT]
+    assert meanings(named.world, "can-i list pods --as jane --as-group ops").problems
+
+
+@pytest.mark.parametrize(
+    ("text", "verbs", "resource"),
+    [
+        ("bob read secrets in x", ["get", "list", "watch"], "secrets"),
+        ("does bob have access to secrets in x", ["get", "list", "watch"], "secrets"),
+        ("bob edits configmaps in x", ["update", "patch"], "configmaps"),
+        ("bob remove the pods in x", ["delete"], "pods"),
+        ("can bob exec into pods in x", ["create"], "pods/exec"),
+    ],
+)
+def test_words_for_verbs_are_the_verbs_that_they_mean(
+    named: ExploredWorld, text: str, verbs: list[str], resource: str
+) -> None:
+    asked = [terms(choice.href) for choice in meanings(named.world, text).choices]
+    assert [each["verb"] for each in asked] == verbs
+    assert {(each["user"], each["resource"], each["namespace"]) for each in asked} == {("bob", resource, "x")}
+    (asked_inside,) = (terms(choice.href) for choice in meanings(named.world, "bob exec into six in team-a").choices)
+    assert (asked_inside["resource"], asked_inside["name"]) == ("pods/exec", "six")
+
+
+@pytest.mark.parametrize(
+    ("text", "href"),
+    [
+        ("tools of shopper", "/tools?caller=agents%2Fshopper"),
+        ("shopper tools", "/tools?caller=agents%2Fshopper"),
+        ("which tools may shopper call", "/tools?caller=agents%2Fshopper"),
+        ("what can shopper call at prod-gateway", "/tools?caller=agents%2Fshopper&gateway=prod%2Fprod-gateway"),
+        ("shopper -> payment-service", "/tools?caller=agents%2Fshopper&backend=XBackend%2Fprod%2Fpayment-service"),
+        ("who can call payment-service", "/tools?backend=XBackend%2Fprod%2Fpayment-service"),
+    ],
+)
+def test_questions_about_tools_lead_to_their_matrix(examples: ExploredWorld, text: str, href: str) -> None:
+    assert [choice.href for choice in meanings(examples.world, text).choices] == [href]
+    assert ask(examples, {"q": (text,)}).moved_to == href
+
+
+def test_use_is_a_verb_of_tools_and_of_permissions(examples: ExploredWorld) -> None:
+    for text in ("may shopper use refund on payment-service", "shopper -> payment-service refund", "shopper -> refund"):
+        (choice,) = meanings(examples.world, text).choices
+        assert (choice.plane, terms(choice.href)["tool"]) == ("tool", "refund")
+    (choice,) = meanings(examples.world, "may alice use configmaps in dev").choices
+    assert (choice.plane, terms(choice.href)["verb"]) == ("api", "use")
+    methods = [
+        terms(choice.href) for choice in meanings(examples.world, "shopper tools/list on payment-service").choices
+    ]
+    assert [(each["method"], each.get("tool")) for each in methods] == [("tools/list", None)]
+
+
+def test_the_words_of_an_answer_and_of_a_choice_ask_the_same(examples: ExploredWorld) -> None:
+    for text in (
+        "shopper pay",
+        "alice create pods in dev",
+        "settings chat",
+        "settings edge#web",
+        "web -> db",
+        "shop",
+        "web",
+        "who can call pay",
+        "alice read pods",
+        "what can alice do in dev",
+        "what may shopper call",
+    ):
+        for choice in meanings(examples.world, text).choices:
+            again = [each.href for each in meanings(examples.world, choice.words).choices]
+            assert choice.href in again or not choice.plane, choice.words
+
+
+def test_fields_of_settings_lead_to_their_place(examples: ExploredWorld) -> None:
+    asked = [choice.href for choice in meanings(examples.world, "settings chat").choices]
+    for text in ("what is the timeout of chat", "rate limit for chat", "which settings apply to HTTPRoute/team/chat"):
+        assert [choice.href for choice in meanings(examples.world, text).choices] == asked
+    (choice,) = meanings(examples.world, "settings at Gateway/infra/edge for chat rule llm").choices
+    assert terms(choice.href)["rule"] == "llm"
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("web -> example.com:443", "policies see addresses"),
+        ("web -> https://example.com/", "policies see addresses"),
+        ("web -> fd00::1", "`web -> [fd00::1]:443`"),
+        ("web -> :5432", "`shop/web -> shop/db:5432`"),
+        ("who can reach pages", "name a pod"),
+        ("nobodys -> db:5432", "an end is a pod"),
+        ("alice list pods on payment-service", "ask for example"),
+        ("my-pods x -> db:5432", "an end is a pod"),
+    ],
+)
+def test_what_has_no_answer_gets_a_hint(examples: ExploredWorld, text: str, hint: str) -> None:
+    problems = meanings(examples.world, text).problems
+    assert any(hint in problem.hint for problem in problems), problems
+
+
+def test_a_question_that_is_made_to_be_slow_is_read_at_once(examples: ExploredWorld) -> None:
+    for part in (
+        "who ",
+        "is ",
+        "not ",
+        "- ",
+        "<-",
+        ">",
+        "/",
+        "the ",
+        "a.",
+        "settings ",
+        "rule ",
+        "pods in ",
+        "1,",
+        "web, ",
+    ):
+        text = part * (1000 // len(part))
+        start = time.process_time()
+        for whole in (text, f"web {text}"[:1000], f"{text[:990]} -> db"):
+            meanings(examples.world, whole)
+        assert time.process_time() - start < 1, part

@@ -9,7 +9,8 @@ from tierwall.core.answer import Answer, Step
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.core.question import Question
 from tierwall.core.verdict import StepVerdict
-from tierwall.explore.asking import Choice, meanings
+from tierwall.explore.asked.meaning import Choice
+from tierwall.explore.asking import meanings
 from tierwall.explore.manifest import quoted_steps
 from tierwall.explore.markup import Child, Markup, joined, tag
 from tierwall.explore.named import completions

@@ -8,7 +8,8 @@ from typing import Any
 
 from tierwall.core.words import count_noun
 from tierwall.explore import named
-from tierwall.explore.asking import Choice, asking, place_terms
+from tierwall.explore.asked.meaning import Choice, asking
+from tierwall.explore.asked.settings import place_terms
 from tierwall.explore.markup import joined, tag
 from tierwall.explore.page import ExploredWorld, Page, Query, address, link, omission_list
 from tierwall.explore.review import checked

@@ -93,6 +93,13 @@ def groups(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 @per_snapshot
+def spaced(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the users and groups whose names have spaces, the longest first."""
+    names = (name for name in (*users(snapshot), *groups(snapshot)) if " " in name)
+    return tuple(sorted(set(names), key=lambda name: (-len(name), name)))
+
+
+@per_snapshot
 def _mentioned(snapshot: Snapshot) -> MentionedValues:
     return mentioned_values(policies_of(snapshot))
 

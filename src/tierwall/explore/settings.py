@@ -8,7 +8,8 @@ from __future__ import annotations
 from itertools import islice
 
 from tierwall.explore.ask import ask
-from tierwall.explore.asking import asking, place_terms
+from tierwall.explore.asked.meaning import asking
+from tierwall.explore.asked.settings import place_terms
 from tierwall.explore.markup import joined, tag
 from tierwall.explore.page import (
     ExploredWorld,

@@ -7,7 +7,7 @@ from typing import Any
 
 from tierwall.core.diagnostics import InputError
 from tierwall.explore import named
-from tierwall.explore.asking import asking
+from tierwall.explore.asked.meaning import asking
 from tierwall.explore.markup import Markup, joined, tag
 from tierwall.explore.page import (
     ExploredWorld,

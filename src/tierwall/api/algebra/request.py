@@ -131,7 +131,9 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     def sentence(self, modal: str = "") -> str:
         """Write the request in words: "`alice` create pods in namespace `dev`", or "`alice` may create …"."""
-        who = f"`{self.user}`" if self.user else "a user without a name"
+        groups = " and ".join(f"`{group}`" for group in self.groups)
+        nobody = f"a member of {groups}" if groups else "a user without a name"
+        who = f"`{self.user}`" if self.user else nobody
         verb = f"{modal} {self.verb or 'do'}" if modal else self.verb
         if not self.is_resource_request:
             return f"{who} {verb} {self.path}"

@@ -1,0 +1,1 @@
+"""Meanings of a text in the ask field, plane by plane (docs/explorer.md#ask)."""

@@ -1,0 +1,94 @@
+"""Questions that only name something: a namespace, a pod, an object, a caller, a user, or a page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tierwall.api.resource_names import api_resources
+from tierwall.explore import named
+from tierwall.explore.asked import forms
+from tierwall.explore.asked.api import permissions
+from tierwall.explore.asked.ends import pod_namespaces
+from tierwall.explore.asked.meaning import Choice
+from tierwall.explore.asked.tools import callers, is_named
+from tierwall.explore.page import address, policy_address
+from tierwall.resources.once import per_snapshot
+from tierwall.resources.resource import Resource
+from tierwall.resources.snapshot import Snapshot
+
+_EXPOSURE = re.compile(
+    r"(?:(?:what|which|who)(?:\s+\w+)?\s+(?:is|are)\s+)?(?:(?:un|not\s+)protected(?:\s+\w+)?|exposure|exposed|ways\s+in)",
+    re.IGNORECASE,
+)
+_PAGES = ("network", "tools", "settings", "permissions", "findings", "change")
+
+
+def things(snapshot: Snapshot, word: str) -> Iterator[Choice]:
+    """Yield what has a name."""
+    if _EXPOSURE.fullmatch(word):
+        yield Choice("Ways in from outside, and pods that no policy protects", "/network")
+    if word.lower() in _PAGES:
+        yield Choice(f"The page {word.title()}", f"/{word.lower()}")
+    namespace = word.removeprefix("namespace ").removesuffix("/*").removesuffix("/")
+    if namespace in pod_namespaces(snapshot):
+        yield Choice(f"Who reaches namespace {namespace}, and whom it reaches", address("/network", focus=namespace))
+    bare = word.rpartition("/")[2]
+    for end in named.ends(snapshot).get(bare, ()):
+        if word in (end, bare):
+            yield Choice(f"Who reaches {end}, and whom it reaches", address("/network", focus=end))
+    for caller in callers(snapshot, word):
+        yield Choice(f"The tools that {caller} may call", address("/tools", caller=caller))
+    members = forms.MEMBERS.fullmatch(word)
+    yield from permissions(snapshot, members["name"] if members else word)
+    for resource in objects(snapshot, word):
+        if resource.kind != "Pod":
+            yield Choice(str(resource.reference), object_address(resource))
+
+
+def objects(snapshot: Snapshot, name: str) -> Iterator[Resource]:
+    """Yield the objects that have a name: alone, with a namespace, or after a kind, as kubectl writes it."""
+    kind, _, rest = name.replace(" ", "/", 1).partition("/")
+    plurals = _kinds(snapshot).get(kind.lower().partition(".")[0], frozenset()) | {kind.lower()}
+    for resource in snapshot:
+        is_kind = bool(rest) and resource.kind.lower() in plurals
+        if is_named(resource, name) or (is_kind and is_named(resource, rest)):
+            yield resource
+
+
+def object_address(resource: Resource) -> str:
+    """Return the address of an object's own page."""
+    return policy_address(resource.reference, resource.group)
+
+
+def change_address(resource: Resource) -> str:
+    """Return the address of the editor that begins with an object."""
+    return address("/change", object=str(resource.reference))
+
+
+@per_snapshot
+def _kinds(snapshot: Snapshot) -> dict[str, frozenset[str]]:
+    """Return the kinds, in small letters, by their plural, singular and short names."""
+    kinds: dict[str, set[str]] = {}
+    for served in api_resources(snapshot):
+        names = (served.plural, *served.other_names)
+        for each in names:
+            kinds.setdefault(each, set()).update(names)
+    for resource in snapshot:
+        small = resource.kind.lower()
+        plural = f"{small[:-1]}ies" if small.endswith("y") else f"{small}s"
+        kinds.setdefault(plural, set()).add(small)
+    return {name: frozenset(members) for name, members in kinds.items()}
+
+
+def names(snapshot: Snapshot) -> Iterator[str]:
+    """Yield the names that a single word may be, for hints."""
+    yield from (
+        *named.ends(snapshot),
+        *pod_namespaces(snapshot),
+        *named.users(snapshot),
+        *named.groups(snapshot),
+        *_PAGES,
+    )
+    yield from (caller.rpartition("/")[2] for caller in named.callers(snapshot))
+    yield from (resource.name for resource in snapshot if resource.kind != "Pod")

@@ -69,6 +69,36 @@ def test_a_limit_ends_the_search_without_an_answer(kind: type[Solver]) -> None:
     assert solver.solve(()) is False
 
 
+@pytest.mark.parametrize("kind", SOLVERS)
+def test_a_question_that_has_no_model_leaves_the_last_one(kind: type[Solver]) -> None:
+    solver = kind()
+    solver.add((2, 3))
+    assert solver.solve((-3,))
+    assert not solver.solve((-2, -3))
+    assert solver.is_true(2)
+    assert not solver.is_true(3)
+
+
+@pytest.mark.parametrize("kind", SOLVERS)
+def test_variables_of_any_number_may_come_later(kind: type[Solver]) -> None:
+    solver = kind()
+    solver.add((2, 3))
+    assert solver.solve((-2,))
+    solver.add((-3, 500))
+    solver.add((-500, 10_000))
+    assert solver.solve((-2,))
+    assert all(map(solver.is_true, (3, 500, 10_000)))
+    assert not solver.solve((-10_000, -2))
+
+
+def test_assumptions_that_exclude_each_other_are_refused_at_the_first_conflict() -> None:
+    solver = ConflictDrivenSolver()
+    # Each of many assumptions takes one hole away from the pigeons; without holes, nothing is left to search.
+    pigeons(solver, 60)
+    closed = [-(2 + pigeon * 60 + hole) for hole in range(60) for pigeon in range(61)]
+    assert solver.solve(closed, 1) is False
+
+
 def test_both_solvers_agree_on_larger_formulas() -> None:
     random = Random(7)
     answers = set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from itertools import product
 from random import Random
 from typing import Any
@@ -429,6 +430,36 @@ def changed(old: list[Object], new: list[Object], word: str = "noNew", **assume:
     proved = prove(snapshot(new), proof, against=snapshot(old))
     assert not proved.is_defect, proved.why
     return proved
+
+
+class _CountingSolver(ConflictDrivenSolver):
+    """Counts questions, and clauses that come after the first of them."""
+
+    questions = late = 0
+
+    def solve(self, assumptions: Sequence[int] = (), conflicts: int | None = None) -> bool | None:
+        self.questions += 1
+        return super().solve(assumptions, conflicts)
+
+    def add(self, clause: Iterable[int]) -> None:
+        self.late += self.questions > 1
+        super().add(clause)
+
+
+def test_a_smallest_counterexample_takes_few_questions() -> None:
+    labels = [{"app": f"a{number}", "tier": f"t{number % 7}"} for number in range(60)]
+    objects = [pod(f"shop/p{number}", **of_pod) for number, of_pod in enumerate(labels)]
+    objects += [
+        policy(f"of-{number}", "shop", podSelector={"matchLabels": of_pod}, ingress=[{"from": [{"podSelector": {}}]}])
+        for number, of_pod in enumerate(labels)
+    ]
+    engine = _CountingSolver()
+    read = Proof.from_dict({"network": {"to": {"pods": {"matchLabels": {"app": "a41"}}}}, "never": "Allow"})
+    assert isinstance(read.claim, Claim)
+    plane.prove(snapshot(objects), read.region, read.claim, read.assume, 10.0, engine=engine)
+    assert 3 < engine.questions < 60
+    # A clause that comes later makes a solver forget what follows from the choices before.
+    assert not engine.late
 
 
 def test_a_change_opens_nothing_or_shows_the_first_thing() -> None:

@@ -24,7 +24,7 @@ class Solver(Protocol):
         """Return whether all clauses can be true under the assumptions, or None after that many conflicts."""
 
     def is_true(self, literal: int) -> bool:
-        """Return the value of a literal in the model that `solve` found."""
+        """Return the value of a literal in the last model that `solve` found."""
 
 
 class NativeSolver:
@@ -50,11 +50,12 @@ class NativeSolver:
         else:
             self._solver.conf_budget(conflicts)
             answer = self._solver.solve_limited(assumptions=list(assumptions))
-        self._true = set(self._solver.get_model()) if answer else set()
+        if answer:
+            self._true = set(self._solver.get_model())
         return answer
 
     def is_true(self, literal: int) -> bool:
-        """Return the value of a literal in the model that `solve` found."""
+        """Return the value of a literal in the last model that `solve` found."""
         return literal in self._true
 
 
@@ -82,7 +83,7 @@ class CircuitSolver:
         return self._engine.solve(literals, conflicts)
 
     def is_true(self, literal: int) -> bool:
-        """Return the value of a literal in the model that `possible` found; it must be part of some question."""
+        """Return the value of a literal in the last model that `possible` found; it must be part of some question."""
         return self._engine.is_true(literal)
 
     def know(self, literals: Iterable[int]) -> None:

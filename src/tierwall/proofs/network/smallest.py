@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from tierwall.logic.circuit import FALSE, TRUE, Circuit
+from tierwall.logic.circuit import FALSE, TRUE
 from tierwall.logic.solver import CircuitSolver
 from tierwall.network.model.endpoints import LAST_PORT, NAMESPACE_NAME
 from tierwall.network.model.rules import PortRange
 from tierwall.proofs.network.connection import SymbolicConnection
 from tierwall.proofs.network.end import End, Family
-from tierwall.proofs.network.vocabulary import ABSENT, OTHER
+from tierwall.proofs.network.vocabulary import ABSENT, OTHER, AddressPieces
 from tierwall.values.addresses import Span, parse_cidr
 
 # Ports and addresses that readers expect to see in examples.
@@ -62,70 +62,73 @@ class ChosenConnection(Struct, frozen=True):
 
 
 class _Choices:
-    """The literals that were chosen so far, and a model that has all of them."""
+    """The literals that were chosen so far, and a model that has all of them: the solver's last one.
 
-    def __init__(self, solver: CircuitSolver, circuit: Circuit, chosen: Sequence[int]) -> None:
+    Nothing is added to the circuit here, so that a solver keeps what follows from the choices before.
+    """
+
+    def __init__(self, solver: CircuitSolver, chosen: Sequence[int]) -> None:
         self._solver = solver
-        self._circuit = circuit
         self.chosen = list(chosen)
-        self._refresh()
-
-    def _refresh(self) -> None:
-        if not self._solver.possible(self.chosen):
+        if not solver.possible(self.chosen):
             raise ValueError("only what is possible has a smallest model")
-        self._is_fresh = True
 
     def is_true(self, literal: int) -> bool:
-        """Return the value of a variable in the model."""
-        if literal in (TRUE, FALSE):
-            return literal == TRUE
-        if not self._is_fresh:
-            self._refresh()
+        """Return the value of a literal in the model."""
         return self._solver.is_true(literal)
 
     def prefer(self, literal: int) -> bool:
         """Choose a literal if that is possible, else its opposite; return which."""
-        possible = bool(self._solver.possible([*self.chosen, literal]))
-        self._is_fresh = possible
-        self.chosen.append(literal if possible else -literal)
+        possible = self.prefer_all((literal,))
+        if not possible:
+            self.chosen.append(-literal)
         return possible
 
-    def prefer_variable(self, literal: int) -> bool:
-        """Choose a literal of a variable, which may be true already."""
-        if self.is_true(literal):
-            self.chosen.append(literal)
-            return True
-        return self.prefer(literal)
+    def prefer_all(self, literals: Sequence[int]) -> bool:
+        """Choose literals if they are possible together; return whether they are."""
+        chosen = [*self.chosen, *literals]
+        possible = all(map(self.is_true, literals)) or bool(self._solver.possible(chosen))
+        if possible:
+            self.chosen = chosen
+        return possible
 
     def first(self, options: Sequence[int]) -> int:
         """Choose the first possible one of some options, of which just one is true, by halving; return its place."""
-        low, high = 0, len(options)
-        while high - low > 1:
-            if self.is_true(options[low]):
-                break
+        low, high = 0, self._place(options)
+        while low < high:
             middle = (low + high) // 2
-            if self.prefer(self._circuit.any_of(options[low:middle])):
-                high = middle
+            # It is one of the first ones if it is none of the others.
+            others = [-option for option in reversed(options[middle + 1 :])]
+            if self._solver.possible([*self.chosen, *others]):
+                high = self._place(options)
             else:
-                low = middle
+                low = middle + 1
         self.chosen.append(options[low])
         return low
 
-    def holds(self, literals: Sequence[int]) -> bool:
-        """Whether some literals are possible in place of those chosen."""
+    def replace(self, literals: Sequence[int]) -> bool:
+        """Choose some literals in place of all before if they are possible; return whether they are."""
         possible = bool(self._solver.possible(literals))
-        self._is_fresh = False
+        if possible:
+            self.chosen = list(literals)
         return possible
+
+    def _place(self, options: Sequence[int]) -> int:
+        """Return which option is true in the model."""
+        return next(place for place, option in enumerate(options) if self.is_true(option))
 
 
 def smallest(connection: SymbolicConnection, solver: CircuitSolver, goal: Sequence[int]) -> ChosenConnection:
     """Return the smallest connection that meets a goal, which must be possible."""
     circuit, ends = connection.circuit, (connection.source, connection.to)
-    choices = _Choices(solver, circuit, goal)
+    has_address = [circuit.any_of((-end.may_get_address, end.has_new_address)) for end in ends]
+    limits = list(_object_limits(connection))
+    solver.know([*has_address, *limits])
+    choices = _Choices(solver, goal)
     begin = len(choices.chosen)
-    addressed = [choices.prefer(circuit.any_of((-end.may_get_address, end.has_new_address))) for end in ends]
+    addressed = list(map(choices.prefer, has_address))
     after = len(choices.chosen)
-    for limit in _object_limits(connection):
+    for limit in limits:
         if choices.prefer(limit):
             break
     sorts = [_choose_sort(choices, end) for end in ends]
@@ -133,21 +136,19 @@ def smallest(connection: SymbolicConnection, solver: CircuitSolver, goal: Sequen
     names = [_choose_label(choices, end, "namespaces", NAMESPACE_NAME) for end in ends]
     same_namespace = choices.prefer(connection.same_namespace)
     namespace_labels = [_choose_labels(choices, end, "namespaces") for end in ends]
-    equal = frozenset(key for key, literal in connection.other_equal.items() if not choices.prefer_variable(-literal))
+    equal = frozenset(key for key, literal in connection.other_equal.items() if not choices.prefer(-literal))
     labels = [_choose_labels(choices, end, "pods") for end in ends]
     nodes = [
         _choose_labels(choices, end, "nodes") if sort in ("node", "host pod") else {}
         for end, (sort, _) in zip(ends, sorts, strict=True)
     ]
     port = _choose_port(choices, connection)
-    port_names = tuple(
-        name for name, literal in connection.to.new_name.items() if not choices.prefer_variable(-literal)
-    )
+    port_names = tuple(name for name, literal in connection.to.new_name.items() if not choices.prefer(-literal))
     needs_none = _drop_addresses(choices, ends, begin, after) and not all(addressed)
     chosen = []
     for number, end in enumerate(ends):
         sort, group = sorts[number]
-        pieces = _choose_pieces(choices, connection, end, sort)
+        pieces = _choose_pieces(choices, connection.vocabulary.addresses, end, sort)
         on_node = next((place for place, literal in end.on_node.items() if choices.is_true(literal)), None)
         chosen.append(
             ChosenEnd(
@@ -237,15 +238,14 @@ def _drop_addresses(choices: _Choices, ends: Sequence[End], begin: int, after: i
         rest = [literal for number, literal in enumerate(wished) if number not in without]
         none = [-ends[number].has_new_address for number in without if not choices.is_true(ends[number].outside)]
         literals = [*choices.chosen[:begin], *rest, *choices.chosen[after:], *none]
-        if choices.holds(literals):
-            choices.chosen = literals
+        if choices.replace(literals):
             return True
     return False
 
 
-def _choose_pieces(choices: _Choices, connection: SymbolicConnection, end: End, sort: str) -> tuple[int, ...]:
+def _choose_pieces(choices: _Choices, addresses: AddressPieces, end: End, sort: str) -> tuple[int, ...]:
     """Choose the pieces of new addresses: the fewest, usual ranges first, IPv4 before IPv6."""
-    addresses, usual = connection.vocabulary.addresses, usual_ranges(sort)
+    usual = usual_ranges(sort)
 
     def preference(piece: int) -> tuple[bool, bool, Span]:
         spans = addresses.spans[piece]
@@ -254,11 +254,11 @@ def _choose_pieces(choices: _Choices, connection: SymbolicConnection, end: End, 
 
     order = sorted(range(len(addresses.spans)), key=preference)
     if sort == "node":
-        return tuple(piece for piece in reversed(order) if not choices.prefer_variable(-end.node_address[piece]))
+        return tuple(piece for piece in reversed(order) if not choices.prefer(-end.node_address[piece]))
     chosen = []
     for ipv6 in (True, False):
         pieces = [piece for piece in order if addresses.is_ipv6[piece] is ipv6]
         literals = [end.new_address[piece] for piece in pieces]
-        if not choices.prefer(-connection.circuit.any_of(literals)):
+        if not choices.prefer_all([-literal for literal in literals]):
             chosen.append(pieces[choices.first(literals)])
     return tuple(chosen)

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -205,6 +206,7 @@ def test_costly_rules_cost_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None
         assert not view.shown("tools/call")("a")
         monkeypatch.setattr(item_view, "MOST_UNITS", 1_000_000)
         assert view.shown("tools/call")("a") is (action != "Deny")
-    monkeypatch.setattr(item_view, "MOST_SECONDS", 1e-9)
+    asked = iter((False, True))
+    monkeypatch.setattr(item_view, "CpuLimit", lambda seconds: SimpleNamespace(is_reached=next(asked)))
     late = ItemView(ItemRules.of([rules("mcp.tool.name != ''")], "t"), request_variables({}, None, ""))
     assert [late.shown("tools/call")(name) for name in "ab"] == [True, False]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +16,9 @@ from tests.worlds import tool_worlds
 from tests.worlds.tool_objects import NETWORKING, Object, backend, calls, cel, gateway, manifest, mcp, on_gateway, v1
 from tierwall.core.reference import Reference
 from tierwall.engines.envoy.config.names import backend_cluster_name, backend_of_cluster
-from tierwall.engines.envoy.control import caller_view
+from tierwall.engines.envoy.control import caller_view, cpu_limit
 from tierwall.engines.envoy.control.caller_view import CallerView, DecidedNames, view_of
+from tierwall.engines.envoy.control.cpu_limit import CpuLimit
 from tierwall.engines.envoy.control.lists import LISTS, ListFilter, Shown
 from tierwall.tool.ways import find_way
 
@@ -206,14 +208,34 @@ def test_names_decided_at_once_are_decided_as_one_by_one(seed: int) -> None:
 
 
 def test_costly_expressions_end_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    numbers = ", ".join(map(str, range(50)))
-    costly = f"[{numbers}].all(x, [{numbers}].all(y, x + y >= 0)) && request.mcp.tool_name.startsWith('a')"
-    loaded = tool_worlds.snapshot([gateway(), backend("pay"), v1("p", on_gateway(), {"authorization": cel(costly)})])
+    policy = v1("p", on_gateway(), {"authorization": cel("request.mcp.tool_name.startsWith('a')")})
+    loaded = tool_worlds.snapshot([gateway(), backend("pay"), policy])
     view = view_of(loaded, {"gateway": "prod/prod-gateway", "listener": "web", "backend": "XBackend/prod/pay"}, None)
     assert view is not None
-    monkeypatch.setattr(caller_view, "MOST_SECONDS", 1e-9)
-    is_shown = view.shown("tools/call")
-    assert [name for name in ("a", "ab") if is_shown(name)] == ["a"]
+    with monkeypatch.context() as slow:
+        slow.setattr(caller_view, "CpuLimit", lambda seconds: Spent(after=1))
+        is_shown = view.shown("tools/call")
+        assert [name for name in ("a", "ab") if is_shown(name)] == ["a"]
     # What is known already costs nothing, so that a client gets further when it asks again.
-    monkeypatch.setattr(caller_view, "MOST_SECONDS", 60)
-    assert [name for name in ("a", "ab", "b") if view.shown("tools/call")(name)] == ["a", "ab"]
+    is_shown = view.shown("tools/call")
+    assert [name for name in ("a", "ab", "b") if is_shown(name)] == ["a", "ab"]
+
+
+class Spent:
+    """A limit that is reached after so many questions."""
+
+    def __init__(self, after: int) -> None:
+        self._left = after
+
+    @property
+    def is_reached(self) -> bool:
+        self._left -= 1
+        return self._left < 0
+
+
+def test_a_limit_counts_the_cpu_of_its_thread_and_not_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    elapsed, spent = iter((0.0, 0.5, 2.0, 9.0)), iter((10.0, 10.9, 11.1))
+    monkeypatch.setattr(cpu_limit, "time", SimpleNamespace(perf_counter=elapsed.__next__, thread_time=spent.__next__))
+    limit = CpuLimit(1.0)
+    # It asks for the CPU only after a second.
+    assert [limit.is_reached, limit.is_reached, limit.is_reached] == [False, False, True]

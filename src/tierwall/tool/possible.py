@@ -86,20 +86,28 @@ class NameGrant(Struct, frozen=True, eq=False):
 
     everything: bool = False
     names: frozenset[str] = frozenset()
-    has_expressions: bool = False
+    # Conditions, each with the names that it is about; None for all.
+    conditions: tuple[tuple[frozenset[str] | None, CelCondition], ...] = ()
+
+    def may_hold(self, request: ToolRequest, name: str) -> bool:
+        """Whether some condition about a name may hold for a request of this kind with that name."""
+        return any(
+            (names is None or name in names) and _condition_terms(condition, request, name) is not None
+            for names, condition in self.conditions
+        )
 
 
 def name_grants(stack: Stack[AccessPolicy], request: ToolRequest) -> tuple[NameGrant, ...]:
     """Return what each policy grants of a method whose name is not in the request, to decide many names at once.
 
-    A name may pass if every policy grants it; where one has expressions and does not list it, `possible` says.
+    A name may pass if every policy grants it: it is listed, or a condition may hold. `possible` says the same of each.
     """
     return tuple(_name_grant(policy, request) for tier in stack for policy in tier.policies)
 
 
 def _name_grant(policy: AccessPolicy, request: ToolRequest) -> NameGrant:
     names: set[str] = set()
-    has_expressions = False
+    conditions: list[tuple[frozenset[str] | None, CelCondition]] = []
     for rule in policy.allows.of(request.caller) if not policy.closed else ():
         if rule.http is not EVERY_REQUEST and _http_terms(rule.http, request) is None:
             continue
@@ -108,13 +116,14 @@ def _name_grant(policy: AccessPolicy, request: ToolRequest) -> NameGrant:
                 if clause.matches(request):
                     return NameGrant(everything=True)
             elif clause.name == request.judged:
+                listed = None if clause.names is None else clause.names.at(request.backend)
                 if clause.condition is not None:
-                    has_expressions = True
-                elif clause.names is None:
+                    conditions.append((listed, clause.condition))
+                elif listed is None:
                     return NameGrant(everything=True)
                 else:
-                    names |= clause.names.at(request.backend)
-    return NameGrant(False, frozenset(names), has_expressions)
+                    names |= listed
+    return NameGrant(False, frozenset(names), tuple(conditions))
 
 
 def _part(policy: AccessPolicy, request: ToolRequest) -> PolicyPart | None:
@@ -187,15 +196,15 @@ def _method_terms(method: MethodClause, request: ToolRequest) -> Terms:
         return () if method.matches(request) else None
     if method.name != request.judged or (method.names is not None and not method.names.matches(request)):
         return None
-    return () if method.condition is None else _condition_terms(method.condition, request)
+    return () if method.condition is None else _condition_terms(method.condition, request, request.tool)
 
 
-def _condition_terms(condition: CelCondition, request: ToolRequest) -> Terms:
-    other = request.tool == OTHER
+def _condition_terms(condition: CelCondition, request: ToolRequest, tool: str | None) -> Terms:
+    other = tool == OTHER
     if other and TOOL_NAME in {demand.path for demand in demands_of(condition.program.tree)}:
         return None
     variables = {"method": request.http_method, "path": request.path, "url_path": request.url_path}
-    mcp = {} if other else {"tool_name": request.tool}
+    mcp = {} if other else {"tool_name": tool}
     try:
         residual = _specialised(condition, other)({"request": {**variables, "mcp": mcp}})
     except (Failure, PartialError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import Verdict
 from tierwall.engines.envoy.config.clause_scope import clause_scope
+from tierwall.engines.envoy.control.cpu_limit import CpuLimit
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.decide import decide
@@ -44,35 +44,33 @@ class CallerView(Struct, frozen=True, eq=False):
 
     def shown(self, method: str) -> Callable[[str], bool]:
         """Return whether some request of this method with a name may pass, for all names of a list."""
-        grants = name_grants(self.way.stack, self._request(method))
-        partial = [grant for grant in grants if not grant.everything]
-        seconds_left = MOST_SECONDS
+        request = self._request(method)
+        partial = [grant for grant in name_grants(self.way.stack, request) if not grant.everything]
+        # What is cheap comes first.
+        partial.sort(key=lambda grant: bool(grant.conditions))
+        limit = CpuLimit(MOST_SECONDS)
 
         def is_shown(name: str) -> bool:
-            nonlocal seconds_left
             for grant in partial:
                 if name not in grant.names:
-                    if not grant.has_expressions or seconds_left < 0:
-                        return False
-                    start = time.thread_time()
-                    try:
-                        return self._may(method, name)
-                    finally:
-                        seconds_left -= time.thread_time() - start
+                    return bool(grant.conditions) and decided(name)
             return True
 
-        return is_shown
-
-    def _may(self, method: str, name: str) -> bool:
-        key = self.way, self.caller, method, name
-        known = self.decided.get(key)
-        if known is None:
-            known = self.may(method, name)
+        def decided(name: str) -> bool:
+            key = self.way, self.caller, method, name
+            known = self.decided.get(key)
+            if known is not None:
+                return known
+            if limit.is_reached:
+                return False
+            known = all(name in grant.names or grant.may_hold(request, name) for grant in partial)
             if len(self.decided) >= MOST_NAMES:
                 self.decided.clear()
             if len(name) <= LONGEST_NAME:
                 self.decided[key] = known
-        return known
+            return known
+
+        return is_shown
 
     def may(self, method: str, name: str) -> bool:
         """Whether some request of this method with this name may pass."""

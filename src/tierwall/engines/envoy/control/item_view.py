@@ -6,7 +6,6 @@ The rules are evaluated for each entry of a list, as agentgateway does it: with 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -15,6 +14,7 @@ from tierwall.cel import CostExceeded, Environment, Failure, ParseError, Program
 from tierwall.cel.syntax import ast
 from tierwall.engines.envoy.config.names import HEADER_PREFIX, METHOD, USER
 from tierwall.engines.envoy.config.settings.item_rules import ItemRules
+from tierwall.engines.envoy.control.cpu_limit import CpuLimit
 from tierwall.tool.protocol import CALL, GET_PROMPT, READ
 from tierwall.tool.request import SESSION_HEADER
 
@@ -80,33 +80,30 @@ class ItemView:
         self._rules = rules
         self._variables = variables
         self._left = MOST_EVALUATIONS
-        self._seconds_left = MOST_SECONDS
         # The values of expressions that are the same for all items.
         self._constant: dict[str, bool] = {}
 
     def shown(self, use: str) -> Callable[[str], bool]:
         """Return whether a request with this method may use an item, by the item's name."""
         known: dict[str, bool] = {}
+        limit = CpuLimit(MOST_SECONDS)
 
         def is_shown(name: str) -> bool:
             if name not in known:
-                known[name] = self._may_use(_ITEMS[use], name)
+                known[name] = self._may_use(_ITEMS[use], name, limit)
             return known[name]
 
         return is_shown
 
-    def _may_use(self, kind: str, name: str) -> bool:
+    def _may_use(self, kind: str, name: str, limit: CpuLimit) -> bool:
         self._left -= len(self._rules.expressions)
-        if self._left < 0 or self._seconds_left < 0 or len(name) > LONGEST_NAME:
+        if self._left < 0 or len(name) > LONGEST_NAME or limit.is_reached:
             return False
-        start = time.thread_time()
         try:
             return self._is_permitted(kind, name)
         except CostExceeded:
             # Whether it is true, nobody knows.
             return False
-        finally:
-            self._seconds_left -= time.thread_time() - start
 
     def _is_permitted(self, kind: str, name: str) -> bool:
         item = {"name": name, "target": self._rules.target}

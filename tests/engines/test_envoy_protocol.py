@@ -137,6 +137,9 @@ def test_answers_to_servers_pass_before_the_newest_version(
     answer = {"jsonrpc": "2.0", "id": 0, **content}
     assert sent(attacked, answer, version=version).reached
     assert not sent(attacked, {**answer, "method": "ping"}, version=version).reached
+    both = {"result": None, "error": None}
+    assert not sent(attacked, {**answer, **both}, version=version).reached
+    assert not sent(attacked, {**both, **answer}, version=version).reached
     assert not sent(attacked, message("__jsonrpc_response", {"name": "add"}), version=version).reached
     # Without the base set they do not pass, and the id, which is the server's, does not come back.
     denied = sent(attacked, answer, "/tools", version)

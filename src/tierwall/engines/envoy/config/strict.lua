@@ -14,6 +14,7 @@
 -- accept parameters as a list, by position, and Envoy ignores those.
 -- Methods: `Tools/Call` is not a call for Envoy, but it may be for a server. A message with both a method and a result is
 -- a response for Envoy, but it may be a call for a server. Envoy calls the method of responses `__jsonrpc_response`.
+-- Answers have a result or an error, never both.
 -- Headers: a server may go by `Mcp-Method`, `Mcp-Name` and `MCP-Protocol-Version` instead of the body, in any version
 -- of the protocol, so they must agree with it. Envoy compares them for one version only.
 -- Ends: if the rest of a body arrives later, the MCP filter stops reading where the message ends. It also accepts a
@@ -520,7 +521,10 @@ local function strangeness(body)
           if is_strange(key, TOP) then return ALIKE end
           must, inside_params, opened, listed = TOP_VALUES[key], key == "params", nil, nil
           if key == "method" then has_method = true end
-          if key == "result" or key == "error" then is_answer = true end
+          if key == "result" or key == "error" then
+            if is_answer then return "it is both a result and an error" end
+            is_answer = true
+          end
         elseif depth == 2 and inside_params then
           if is_strange(key, PARAMS) then return ALIKE end
           must, opened, listed = PARAM_VALUES[key], OPENED[key] and key, nil

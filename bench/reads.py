@@ -1,7 +1,8 @@
 """Reads under conditions: `python -m bench reads`. CPU time, because it says the same on a busy machine.
 
 Cold is the first request under some conditions: expressions become a circuit. Warm is any later one, by whoever asks
-with whatever selectors. A whole request is what the authorizer does from the decoded review to its decision.
+with whatever selectors. A whole request is what the authorizer does from the decoded review to its decision. Refused
+the first time is one that leaves other values than any before it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tierwall.api.decide import judge_collection
 from tierwall.api.model import chain_of
 from tierwall.api.reads.conditions import read_conditions
 from tierwall.api.reads.decision import widest_selectors
-from tierwall.api.reads.proof import ReadProof, read_proof
+from tierwall.api.reads.proof import PROOFS, ReadProof, read_proof
 from tierwall.api.reads.selectable import OF_KUBERNETES
 from tierwall.api.reads.selection import selection_of
 from tierwall.core.labels import Requirement
@@ -71,22 +72,34 @@ def measure(name: str, expression: str) -> None:
     conditions = read_conditions(ask_the_rest(chain.authorize(bare)))
 
     def cold() -> None:
-        read_proof.cache_clear()
+        PROOFS.clear()
         read_proof(conditions, FIELDS, False)
 
     first = cpu(cold, 30)
     proof = read_proof(conditions, FIELDS, False)
     assert isinstance(proof, ReadProof)
+
+    def refused_anew() -> None:
+        proof.forget_answers()
+        judge_collection(chain, refused, OF_KUBERNETES)
+
     times = [
         cpu(lambda: proof.implied_by(selection_of(allowed, FIELDS))),
         cpu(lambda: proof.implied_by(selection_of(refused, FIELDS))),
         cpu(lambda: judge_collection(chain, allowed, OF_KUBERNETES)),
         cpu(lambda: judge_collection(chain, refused, OF_KUBERNETES)),
+        cpu(refused_anew),
     ]
     told = ", ".join(
         f"{word} {micro:,.0f} µs"
         for word, micro in zip(
-            ("implied", "refuted with its witness", "a whole request, allowed", "refused with a suggestion"),
+            (
+                "implied",
+                "refuted with its witness",
+                "a whole request, allowed",
+                "refused with a suggestion",
+                "refused the first time",
+            ),
             times,
             strict=True,
         )

@@ -12,6 +12,8 @@ import tierwall
 from tests.reference.reads import selects
 from tests.worlds.api_fakes import policies_text
 from tierwall import ApiQuestion, Verdict, World
+from tierwall.api.reads import proof
+from tierwall.api.reads.kept_proofs import KeptProofs
 from tierwall.api.reads.selector_text import (
     ReadSelector,
     SelectorTextError,
@@ -238,6 +240,94 @@ def test_requirements_that_no_api_server_sends_only_widen() -> None:
     for requirement in odd:
         asked = ApiQuestion(user="alice", verb="list", version="v1", resource="pods", label_selector=[requirement])
         assert reads.ask(asked).verdict is Verdict.NO_OPINION, requirement
+
+
+@pytest.mark.parametrize(
+    ("labels", "fields", "key"),
+    [
+        (("In", "\N{SNOWMAN}"), (), "owner"),
+        (("In", "y" * 300), (), "owner"),
+        ((), ("spec.host", "n1"), "spec.host"),
+        ((), ("spec.nodeName", "\N{SNOWMAN}"), "spec.nodeName"),
+    ],
+)
+def test_an_object_that_ignored_requirements_leave_out_is_not_told(
+    labels: tuple[str, ...], fields: tuple[str, ...], key: str
+) -> None:
+    """They only widen what is proved, but the object would not be shown."""
+    asked = question(namespace="dev")
+    if labels:
+        requirement: dict[str, Any] = {"key": "owner", "operator": labels[0], "values": [labels[1]]}
+        asked = msgspec.structs.replace(asked, label_selector=[requirement])
+    else:
+        requirement = {"key": fields[0], "operator": "In", "values": [fields[1]]}
+        asked = msgspec.structs.replace(asked, field_selector=[requirement])
+    refused = world(("Allow", OWN)).ask(asked).detail
+    assert refused.witness is None
+    assert f"; what the selector says about `{key}` is ignored; with " in refused.reason
+    left_out = {**requirement, "operator": "NotIn"}
+    if labels:
+        refused = world(("Allow", OWN)).ask(msgspec.structs.replace(asked, label_selector=[left_out])).detail
+        assert refused.witness == {"metadata": {"name": "a", "namespace": "dev"}}
+
+
+def test_a_policy_that_asks_for_too_much_fails_alone() -> None:
+    reads = world(("Allow", MANY_TESTS.replace("labels.a", "labels.owner")), ("Allow", OWN), ("Allow", "1 / 0 == 1"))
+    assert verdict(reads, "owner=alice") == "Allow"
+    refused = reads.ask(question("owner=bob")).detail
+    assert refused.witness == {"metadata": {"name": "a", "labels": {"owner": "bob"}}}
+    closed = world(("Deny", MANY_TESTS.replace("labels.a", "labels.owner")), ("Allow", OWN))
+    assert verdict(closed, "owner=alice") == "Deny", "a Deny that fails denies"
+
+
+def test_the_same_question_again_asks_no_solver(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = world(("Allow", OWN))
+    first = reads.ask(question("owner=bob,app")).detail
+    monkeypatch.setattr(ConflictDrivenSolver, "solve", lambda *_: pytest.fail("it is known already"))
+    again = reads.ask(question("owner=carol,app,team notin (x)")).detail
+    assert first.witness == {"metadata": {"name": "a", "labels": {"owner": "bob", "app": "x"}}}
+    assert again.witness == {"metadata": {"name": "a", "labels": {"owner": "carol", "app": "x"}}}
+
+
+def test_a_solver_that_has_learned_much_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[ConflictDrivenSolver] = []
+
+    def make() -> ConflictDrivenSolver:
+        made.append(ConflictDrivenSolver())
+        return made[-1]
+
+    monkeypatch.setattr(proof, "ConflictDrivenSolver", make)
+    reads = world(("Allow", 'object.metadata.labels.owner == "starts-anew"'))
+    assert verdict(reads, "owner=starts-anew") == "Allow"
+    (engine,) = made
+    engine.learned = proof.MAX_LEARNED + 1
+    assert verdict(reads, "owner=starts-anew,x") == "Allow"
+    assert verdict(reads, "owner=bob") == "NoOpinion"
+    assert len(made) == 2
+
+
+class Stone(msgspec.Struct):
+    """Something of a size."""
+
+    size: int
+
+
+def test_proofs_are_kept_as_far_as_their_size_allows() -> None:
+    kept: KeptProofs[Stone] = KeptProofs(10)
+    first = kept.get("a", lambda: Stone(4))
+    assert kept.get("a", lambda: Stone(1)) is first
+    kept.get("b", lambda: Stone(4))
+    kept.get("a", lambda: Stone(1))
+    kept.get("c", lambda: Stone(4))
+    assert kept.get("a", lambda: Stone(1)) is first, "the one that was used last is not the first to go"
+    assert kept.size == 8
+    assert kept.get("b", lambda: Stone(1)).size == 1
+    kept.get("d", lambda: Stone(100))
+    assert kept.size == 100, "the last one stays, however large"
+    kept.get("e", lambda: Stone(1))
+    assert kept.size == 1
+    kept.clear()
+    assert kept.size == 0
 
 
 def test_a_review_without_its_selectors_is_refused() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from itertools import product
 from random import Random
 
@@ -45,6 +46,21 @@ def test_a_solver_finds_a_model_just_where_there_is_one(
             mentioned = {abs(literal) for clause in [*wanted, assumptions] for literal in clause}
             model = {v if solver.is_true(v) else -v for v in mentioned}
             assert any(model <= world for world in possible)
+
+
+def test_questions_without_end_take_no_memory() -> None:
+    solver = ConflictDrivenSolver()
+    for variable in range(2, 201):
+        solver.add([-variable, variable + 1])
+    for literal in range(2, 201):
+        assert solver.solve([literal, -201]) is False
+    tracemalloc.start()
+    try:
+        for literal in (*range(2, 201), *range(2, 201), *range(2, 201)):
+            solver.solve([literal, -201])
+        assert tracemalloc.get_traced_memory()[0] < 100_000
+    finally:
+        tracemalloc.stop()
 
 
 def pigeons(solver: Solver, holes: int) -> None:

@@ -61,6 +61,8 @@ class ConflictDrivenSolver:
         self._head = 0
         self._bump = 1.0
         self._impossible = False
+        # How often it learned a clause; they are never forgotten.
+        self.learned = 0
 
     def add(self, clause: Iterable[int]) -> None:
         """Add a clause."""
@@ -221,6 +223,7 @@ class ConflictDrivenSolver:
 
     def _learn(self, conflict: list[int]) -> None:
         """Add the clause that this conflict teaches, go back to where it says something, and say it."""
+        self.learned += 1
         here, level, trail = len(self._starts), self._level, self._trail
         learned: list[int] = [0]
         # True literals that were met.

@@ -11,7 +11,7 @@ cannot express counts as an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, TypeAlias
 
 import msgspec
@@ -30,12 +30,14 @@ from tierwall.api.algebra.decision import ALLOW, DENY, NO_OPINION
 from tierwall.api.algebra.request import ConditionData
 from tierwall.api.authorizers.expression import ENVIRONMENT, condition_text, evaluate_conditions, parse
 from tierwall.cel.errors import ParseError
+from tierwall.cel.syntax.ast import Expr
 from tierwall.core.verdict import Verdict
 from tierwall.logic.cel.encoder import Encoder, Rails
+from tierwall.logic.cel.open_question import culprits
 from tierwall.logic.cel.terms import Constant, Leaf
 from tierwall.logic.cel.unknown import Shape, Unknown, UnknownWorld, ValueKind
 from tierwall.logic.circuit import FALSE, TRUE
-from tierwall.logic.unsupported import Unsupported
+from tierwall.logic.unsupported import Unsupported, WorldLimit
 
 _ANY_OBJECT = Shape((ValueKind.NULL, ValueKind.MAP))
 _NEVER = Rails(FALSE, FALSE)
@@ -102,12 +104,39 @@ def _is_or_fails(condition: ReadCondition, data: ConditionData) -> bool:
     return evaluate_conditions(alone, data.variables()).verdict is DENY
 
 
+class ReadExpressions:
+    """The expressions of conditions, parsed once, and those that are given up because they ask for too much."""
+
+    def __init__(self) -> None:
+        self._parsed: dict[str, Expr] = {}
+        # By what worlds blame: an expression and its number, which is 0 here.
+        self._given_up: dict[Hashable, str] = {}
+
+    def of(self, text: str) -> Expr:
+        """Return the expression; Unsupported if it is given up."""
+        if text not in self._parsed:
+            self._parsed[text] = parse(text)
+        node = self._parsed[text]
+        if (reason := self._given_up.get((0, node))) is not None:
+            raise Unsupported(reason)
+        return node
+
+    def give_up(self, world: UnknownWorld, limit: WorldLimit, most: int) -> bool:
+        """Give up those that ask for most of what is limited; return whether there are any."""
+        at_fault = culprits(world, limit, self._given_up)[:most]
+        self._given_up.update(dict.fromkeys(at_fault, limit.construct))
+        return bool(at_fault)
+
+
 class ConditionCircuit:
     """Writes the conditions down in one world."""
 
-    def __init__(self, world: UnknownWorld, conditions: ReadConditions, value: Unknown) -> None:
+    def __init__(
+        self, world: UnknownWorld, conditions: ReadConditions, value: Unknown, expressions: ReadExpressions
+    ) -> None:
         self._circuit = world.circuit
         self._conditions = conditions
+        self._expressions = expressions
         # Why a condition counts as an error that perhaps does not fail.
         self.unsupported: list[str] = []
         # What a condition may read besides the object, and nobody knows.
@@ -140,7 +169,9 @@ class ConditionCircuit:
     def _of_condition(self, encoder: Encoder, condition: ReadCondition) -> Rails:
         alone = Condition("c", condition.effect, condition.text, condition.type)
         try:
-            return encoder.rails(parse(condition_text(alone)))
+            return encoder.rails(self._expressions.of(condition_text(alone)))
+        except WorldLimit:
+            raise
         except Unsupported as error:
             self.unsupported.append(error.construct)
         except ConditionError as error:

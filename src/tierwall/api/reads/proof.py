@@ -2,19 +2,20 @@
 
 The conditions are written down once, and the solver that holds them is kept: a request only adds assumptions, which
 parts its selectors leave. Work is limited by sizes and conflicts, never by the clock; beyond a limit nothing is
-implied.
+implied. Conditions that ask for too much fail, so that others about the same object can still allow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Iterator, Mapping, Sequence
 from threading import RLock
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
-from tierwall.api.reads.conditions import ConditionCircuit, ReadConditions, shows
+from tierwall.api.algebra.condition_words import bounded
+from tierwall.api.reads.conditions import ConditionCircuit, ReadConditions, ReadExpressions, shows
+from tierwall.api.reads.kept_proofs import KeptProofs
 from tierwall.api.reads.selectable import SelectableField
 from tierwall.api.reads.selection import KeySelection, Selection, value_at
 from tierwall.api.reads.selector_text import ReadSelector
@@ -25,7 +26,7 @@ from tierwall.logic.cel.values import Values
 from tierwall.logic.circuit import TRUE
 from tierwall.logic.conflict_driven import ConflictDrivenSolver
 from tierwall.logic.solver import CircuitSolver
-from tierwall.logic.unsupported import Unsupported
+from tierwall.logic.unsupported import Unsupported, WorldLimit
 
 # A share of what a proof may cost, because a request waits; and conflicts of the solver.
 EFFORT = 0.1
@@ -34,10 +35,15 @@ CONFLICTS = 1_000
 SMALLNESS = 200_000
 # How many texts of a region are looked for: selectors can say a region of so few.
 MEMBERS = 4
-MAX_PROOFS = 256
+# How often conditions are written down: each time, the worst one that is left is given up, then two, four …
+MAX_ROUNDS = 8
+# What a solver may learn from requests before it starts anew, and what all proofs may take, in kilobytes.
+MAX_LEARNED = 10_000
+MAX_SIZE = 100_000
 # Labels and texts of one request that make a proof of their own.
 MAX_NAMED = 16
-MAX_KEPT = 16
+MAX_KEPT, MAX_ANSWERS = 16, 64
+_MAX_KEY = 60
 _LIMIT = "the limit of work is reached"
 
 
@@ -49,6 +55,8 @@ class ImplicationResult(msgspec.Struct, frozen=True):
     why: str = ""
 
 
+# An object, and what conditions may read besides it.
+Counterexample: TypeAlias = tuple[Mapping[str, Any], dict[str, Any]]
 IMPLIED = ImplicationResult(True)
 
 
@@ -69,19 +77,38 @@ class ReadProof:
         self._question = conditions, fields, is_delete
         self._is_specialised = bool(keys or texts)
 
+        expressions = ReadExpressions()
+        latest: UnknownWorld
+
         def build(world: UnknownWorld) -> tuple[ShownObject, ConditionCircuit, int]:
+            nonlocal latest
+            latest = world
             shown = ShownObject(world, fields, keys, dict(texts))
-            circuit = ConditionCircuit(world, conditions, shown.value)
+            circuit = ConditionCircuit(world, conditions, shown.value, expressions)
             return shown, circuit, circuit.allowed(is_delete=is_delete)
 
-        self._world, (self._shown, self._conditions, self.allowed) = settle(build, effort=EFFORT, members=MEMBERS)
-        self._values = Values(self._world)
-        self.circuit = self._world.circuit
-        self.selectable = self._shown.selectable(self._values, self.circuit)
-        self._solver = CircuitSolver(self.circuit, ConflictDrivenSolver())
+        for round_number in range(MAX_ROUNDS):
+            try:
+                world, (shown, circuit, allowed) = settle(build, effort=EFFORT, members=MEMBERS)
+                values = Values(world)
+                break
+            except WorldLimit as limit:
+                if round_number == MAX_ROUNDS - 1 or not expressions.give_up(latest, limit, 1 << round_number):
+                    raise
+        self._shown, self._conditions, self._values, self.allowed = shown, circuit, values, allowed
+        self.circuit = world.circuit
+        self.size = self.circuit.size + world.languages.size
+        self.selectable = shown.selectable(values, self.circuit)
+        self._start_anew()
         self.lock = RLock()
         # The widest selectors that were found, and whether there are no others, by what a request fixes.
         self.widest: dict[tuple[int, ...], tuple[list[ReadSelector], bool]] = {}
+        # By what selectors leave: the smallest object that is not allowed, and what else is given; None if all are.
+        self._answers: dict[tuple[int, ...], Counterexample | None] = {}
+
+    def _start_anew(self) -> None:
+        self._engine = ConflictDrivenSolver()
+        self._solver = CircuitSolver(self.circuit, self._engine)
 
     @property
     def unsupported(self) -> tuple[str, ...]:
@@ -96,12 +123,25 @@ class ReadProof:
         if special is not None:
             return special.implied_by(selection)
         with self.lock:
-            possible = self.possible([*self.assumptions(selection), -self.allowed])
-            if possible is None:
-                return ImplicationResult(False, why=_LIMIT)
-            if not possible:
-                return IMPLIED
-            return self._refuted(selection)
+            if self._engine.learned > MAX_LEARNED:
+                self._start_anew()
+            question = (*self.assumptions(selection), -self.allowed)
+            if question in self._answers:
+                counterexample = self._answers[question]
+            else:
+                possible = self.possible(question)
+                if possible is None:
+                    return ImplicationResult(False, why=_LIMIT)
+                counterexample = self._counterexample(question) if possible else None
+                if len(self._answers) >= MAX_ANSWERS:
+                    self._answers.clear()
+                self._answers[question] = counterexample
+        return IMPLIED if counterexample is None else self._refuted(selection, *counterexample)
+
+    def forget_answers(self) -> None:
+        """Answer as if nobody had asked before."""
+        with self.lock:
+            self._answers.clear()
 
     def keep_widest(self, key: tuple[int, ...], widest: tuple[list[ReadSelector], bool]) -> None:
         """Keep what a search found for requests that fix the same."""
@@ -109,7 +149,7 @@ class ReadProof:
             self.widest.clear()
         self.widest[key] = widest
 
-    def possible(self, literals: list[int]) -> bool | None:
+    def possible(self, literals: Sequence[int]) -> bool | None:
         """Return whether some object is like this; None at the limit."""
         return self._solver.possible(literals, CONFLICTS)
 
@@ -124,7 +164,7 @@ class ReadProof:
                 literals.append(self._shown.has_labels)
         return literals
 
-    def value_in_model(self, preferences: list[int], literals: list[int]) -> Mapping[str, Any]:
+    def value_in_model(self, preferences: list[int], literals: Sequence[int]) -> Mapping[str, Any]:
         """Return the smallest object for which these literals are true; they must be possible."""
         wanted = [*preferences, *self._values.preferences()]
         self._solver.smallest(literals, wanted, CONFLICTS, SMALLNESS // self.circuit.size)
@@ -135,17 +175,23 @@ class ReadProof:
         """Whether a literal is true in the latest model."""
         return self._solver.is_true(literal)
 
-    def _refuted(self, selection: Selection) -> ImplicationResult:
+    def _counterexample(self, question: Sequence[int]) -> Counterexample:
+        shown = self.value_in_model([], question)
+        others = self._conditions.others.items()
+        return shown, {name: self._values.value(unknown, self._solver) for name, unknown in others}
+
+    def _refuted(self, selection: Selection, shown: Mapping[str, Any], others: dict[str, Any]) -> ImplicationResult:
         """Return an object that is selected and not allowed, confirmed by the evaluator."""
-        shown = self.value_in_model([], [*self.assumptions(selection), -self.allowed])
         witness = self._selected(selection, shown)
-        others = {name: self._values.value(unknown, self._solver) for name, unknown in self._conditions.others.items()}
         conditions, _, is_delete = self._question
         is_selected = witness is not None and selection.selects(witness)
         if is_selected and not shows(conditions, witness, others, is_delete=is_delete):
             return ImplicationResult(False, witness)
-        why = f"{', '.join(self.unsupported)} cannot be part of a proof" if self.unsupported else ""
-        return ImplicationResult(False, why=why or "no proof was found")
+        if self.unsupported:
+            return ImplicationResult(False, why=f"{', '.join(self.unsupported)} cannot be part of a proof")
+        if selection.ignored:
+            return ImplicationResult(False, why=f"what the selector says about {_told(selection.ignored)} is ignored")
+        return ImplicationResult(False, why="no proof was found")
 
     def _selected(self, selection: Selection, shown: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the object with the texts that selectors demand, which conditions cannot tell from those it has."""
@@ -190,7 +236,16 @@ class ReadProof:
         return proof if isinstance(proof, ReadProof) else None
 
 
-@lru_cache(maxsize=MAX_PROOFS)
+class UnprovableRead(msgspec.Struct, frozen=True):
+    """Conditions about which nothing can be proved, and why."""
+
+    why: str
+    size: int
+
+
+PROOFS: KeptProofs[ReadProof | UnprovableRead] = KeptProofs(MAX_SIZE)
+
+
 def read_proof(
     conditions: ReadConditions,
     fields: tuple[SelectableField, ...],
@@ -199,10 +254,20 @@ def read_proof(
     texts: tuple[tuple[str | SelectableField, tuple[str, ...]], ...] = (),
 ) -> ReadProof | str:
     """Return the proof about these conditions, or why nothing can be proved. Equal conditions share it."""
-    try:
-        return ReadProof(conditions, fields, is_delete, keys, texts)
-    except Unsupported as error:
-        return f"{error.construct} cannot be part of a proof"
+
+    def make() -> ReadProof | UnprovableRead:
+        try:
+            return ReadProof(conditions, fields, is_delete, keys, texts)
+        except Unsupported as error:
+            return UnprovableRead(f"{error.construct} cannot be part of a proof", 1 + len(str(conditions)) // 1000)
+
+    proof = PROOFS.get((conditions, fields, is_delete, keys, texts), make)
+    return proof.why if isinstance(proof, UnprovableRead) else proof
+
+
+def _told(keys: tuple[str, ...]) -> str:
+    more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+    return f"`{bounded(keys[0], _MAX_KEY)}`{more}"
 
 
 def _constraints(selection: Selection) -> Iterator[tuple[str | SelectableField, KeySelection]]:

@@ -73,6 +73,14 @@ class Selection(msgspec.Struct, frozen=True):
 
     labels: Mapping[str, KeySelection]
     fields: Mapping[SelectableField, KeySelection]
+    # Requirements on labels, and on fields, that do not count. Nothing is shown that they leave out, all the same.
+    ignored_labels: tuple[Requirement, ...] = ()
+    ignored_fields: tuple[Requirement, ...] = ()
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """The keys of requirements that do not count."""
+        return tuple(dict.fromkeys(each.key for each in (*self.ignored_labels, *self.ignored_fields)))
 
     @property
     def selects_nothing(self) -> bool:
@@ -80,10 +88,16 @@ class Selection(msgspec.Struct, frozen=True):
         return any(constraint.is_contradictory for constraint in (*self.labels.values(), *self.fields.values()))
 
     def selects(self, value: Mapping[str, Any]) -> bool:
-        """Whether an object is selected, as an API server sees it."""
+        """Whether an object is selected, as an API server sees it.
+
+        Nobody knows what ignored requirements on fields select: perhaps the resource does not select by these at all.
+        """
         labels = value["metadata"].get("labels") or {}
-        return all(constraint.allows(labels.get(key)) for key, constraint in self.labels.items()) and all(
-            constraint.allows(field.text(value_at(value, field))) for field, constraint in self.fields.items()
+        return (
+            not self.ignored_fields
+            and all(constraint.allows(labels.get(key)) for key, constraint in self.labels.items())
+            and all(constraint.allows(field.text(value_at(value, field))) for field, constraint in self.fields.items())
+            and all(ANYTHING.narrowed(each, is_label=True).allows(labels.get(each.key)) for each in self.ignored_labels)
         )
 
 
@@ -100,21 +114,29 @@ def selection_of(attributes: Attributes, fields: Iterable[SelectableField]) -> S
     A list has a name only where a field selector or the path fixes it.
     """
     labels: dict[str, KeySelection] = {}
-    for requirement in (attributes.label_selector or ())[:MAX_REQUIREMENTS]:
-        if is_usable(requirement):
+    ignored_labels: list[Requirement] = []
+    for position, requirement in enumerate(attributes.label_selector or ()):
+        if position < MAX_REQUIREMENTS and is_usable(requirement):
             labels[requirement.key] = labels.get(requirement.key, ANYTHING).narrowed(requirement, is_label=True)
+        else:
+            ignored_labels.append(requirement)
     by_name = {field.name: field for field in fields}
     of_fields: dict[SelectableField, KeySelection] = {}
-    given = list((attributes.field_selector or ())[:MAX_REQUIREMENTS])
+    ignored_fields: list[Requirement] = []
+    given: list[Requirement] = []
     if attributes.namespace and (attributes.group, attributes.resource) != ("", "namespaces"):
         given.append(Requirement(NAMESPACE.name, "In", (attributes.namespace,)))
     if attributes.name:
         given.append(Requirement(NAME.name, "In", (attributes.name,)))
-    for requirement in given:
+    most = MAX_REQUIREMENTS + len(given)
+    given += attributes.field_selector or ()
+    for position, requirement in enumerate(given):
         field = by_name.get(requirement.key)
-        if field is not None and is_usable(requirement):
+        if field is not None and position < most and is_usable(requirement):
             of_fields[field] = of_fields.get(field, ANYTHING).narrowed(requirement, is_label=False)
-    return Selection(labels, of_fields)
+        else:
+            ignored_fields.append(requirement)
+    return Selection(labels, of_fields, tuple(ignored_labels), tuple(ignored_fields))
 
 
 def is_usable(requirement: Requirement) -> bool:

@@ -7,7 +7,7 @@ for the model's values is one of the real question; whether it is, the evaluator
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -54,10 +54,10 @@ def settle_open(
         except RecursionError:
             raise Unsupported("so deep an expression") from None
         except WorldLimit as limit:
-            culprits = _culprits(world, limit, given_up)[:blamed]
-            if not culprits:
+            at_fault = culprits(world, limit, given_up)[:blamed]
+            if not at_fault:
                 raise
-            given_up.update(dict.fromkeys(culprits, Unsupported(limit.construct)))
+            given_up.update(dict.fromkeys(at_fault, Unsupported(limit.construct)))
             blamed *= 2
         if len(given_up) > before:
             # What was given up asks for nothing any more.
@@ -67,7 +67,7 @@ def settle_open(
     raise Unsupported("so many expressions that cannot be part of a proof")
 
 
-def _culprits(world: UnknownWorld, limit: WorldLimit, given_up: dict[Hashable, Unsupported]) -> list[Hashable]:
+def culprits(world: UnknownWorld, limit: WorldLimit, given_up: Container[Hashable]) -> list[Hashable]:
     """Return the expressions that may be given up for a limit, the one that asks for most first."""
     weights: dict[Hashable, int] = {}
     if not limit.unknowns:

@@ -38,8 +38,10 @@ def to(name: str) -> list[Object]:
 @pytest.fixture(scope="module")
 def lab() -> Iterator[SettingsLab]:
     names = ("plain", "whole", *SERVERS)
-    ways = [{"matches": [{"path": {"value": f"/{name}"}}], "backendRefs": to(name)} for name in names]
+    ways = [{"name": name, "matches": [{"path": {"value": f"/{name}"}}], "backendRefs": to(name)} for name in names]
+    ways += [{"name": "as-asked", "matches": [{"path": {"value": "/as-asked"}}], "backendRefs": to("plain")}]
     objects = [
+        policy("host", "HTTPRoute/r", section="as-asked", traffic={"hostRewrite": {"mode": "None"}}),
         gateway(),
         service("keys"),
         route("r", ways),
@@ -107,6 +109,7 @@ def test_a_static_host_gets_its_own_host_name(lab: SettingsLab) -> None:
     answer = lab.send("/plain/x?y=1")
     assert (answer.status, answer.seen["host"]) == (200, "plain.example")
     assert lab.backend.paths[-1] == "/plain/x?y=1"
+    assert lab.send("/as-asked", host="client.example").seen["host"] == "client.example"
     assert ask(lab, "/whole", "tools/call", name="anything").status == 200
 
 

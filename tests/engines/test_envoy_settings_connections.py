@@ -126,7 +126,8 @@ TLS: dict[str, tuple[dict[str, Any], bool]] = {
 def secured() -> Iterator[SettingsLab]:
     rules = [{"name": name, "matches": [{"path": {"value": f"/{name}"}}], "backendRefs": to("one")} for name in TLS]
     policies = [policy(name, "HTTPRoute/web", section=name, backend={"tls": value}) for name, (value, _) in TLS.items()]
-    slow = policy("slow", "Service/one", backend={"tcp": {"connectTimeout": "2s"}, "http": {"version": "HTTP1"}})
+    limits = {"tcp": {"connectTimeout": "2s"}, "http": {"version": "HTTP1", "requestTimeout": "1s"}}
+    slow = policy("slow", "Service/one", backend=limits)
     objects = [gateway(), service("one"), route("web", rules), BUNDLE, slow, *policies]
     with settings_lab(objects, certificate=SERVER) as lab:
         yield lab
@@ -138,3 +139,12 @@ def test_a_backend_is_reached_over_tls_and_checked(secured: SettingsLab, name: s
     answer = secured.send(f"/{name}")
     assert (answer.status == 200) is is_good
     assert is_good or answer.status == (500 if name == "missing" else 503)
+
+
+def test_a_backend_answers_in_time() -> None:
+    limited = policy("p", "Service/two", backend={"http": {"requestTimeout": "500ms"}})
+    shares = [{"matches": [{"path": {"value": f"/{name}"}}], "backendRefs": to(name)} for name in ("one", "two")]
+    objects = [gateway(), service("one"), service("two"), route("web", shares), limited]
+    with settings_lab(objects, ("one", "two")) as lab:
+        assert [lab.send("/one", x_sleep="1").status, lab.send("/two", x_sleep="1").status] == [200, 504]
+        assert lab.send("/two").status == 200

@@ -41,7 +41,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
             },
         }
     },
-    "process-down": {"extProc": {**UNREACHABLE, "failureMode": "FailOpen"}},
+    "process-down": {"extProc": UNREACHABLE},
     "process-attributes": {"extProc": {**SERVICE, "requestAttributes": {"a": "request.path"}}},
     "quota": QUOTA,
     "quota-user": {

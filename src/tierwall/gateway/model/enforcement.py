@@ -49,14 +49,12 @@ _NO_AI = "Envoy does not read the messages of language models"
 _ENFORCED = FieldRule(EnforcementState.ENFORCED)
 _NO_EXPRESSION = "Envoy does not evaluate expressions here"
 
-_ASKING = (
-    "`failureMode: FailOpen` counts as FailClosed; `cache` does not count; the service is a Service or a URL;"
-    " `http.path` is a constant text"
-)
+_ASKING = "the service is a Service or a URL; `http.path` is a constant text"
 
 
 def _ext_auth_parts(field: str) -> Mapping[str, FieldRule]:
     return {
+        f"{field}.cache": _not("the service is asked about every request"),
         f"{field}.grpc.requestMetadata": _not(_NO_EXPRESSION, restricts=True),
         f"{field}.http.addRequestHeaders": _not(_NO_EXPRESSION, restricts=True),
         f"{field}.http.allowedRequestHeaders": _not("Envoy may send more headers", restricts=True),
@@ -106,9 +104,7 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     "traffic.transformation.response.body": _not("Envoy does not change bodies"),
     "traffic.transformation.response.metadata": _not("nothing after it reads metadata"),
     "traffic.extProc": _limited(
-        "`failureMode: FailOpen` counts as FailClosed; `allowModeOverride` does not count; the service is a Service"
-        " or a URL",
-        restricts=True,
+        "the service is a Service or a URL; bodies that are streamed are sent together with trailers", restricts=True
     ),
     "traffic.extProc.metadataContext": _not(_NO_EXPRESSION, restricts=True),
     "traffic.extProc.requestAttributes": _not(_NO_EXPRESSION, restricts=True),
@@ -120,9 +116,7 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     ),
     "traffic.rateLimit.local.tokens": _not(_NO_AI, restricts=True),
     "traffic.rateLimit.global": _limited(
-        "`failureMode: FailOpen` counts as FailClosed; the service is a Service or a URL; expressions as in"
-        " `traffic.authorization`",
-        restricts=True,
+        "the service is a Service or a URL; expressions as in `traffic.authorization`", restricts=True
     ),
     "traffic.rateLimit.global.descriptors.cost": _not(_NO_EXPRESSION, restricts=True),
     "traffic.rateLimit.global.descriptors.limitOverride": _not(_NO_EXPRESSION, restricts=True),
@@ -134,7 +128,7 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     ),
     "traffic.headerModifiers.request": _limited("headers that frame a message or name its host do not change"),
     "traffic.headerModifiers.response": _limited("headers that frame a message or name its host do not change"),
-    "traffic.hostRewrite": _limited("`Auto` concerns backends that are found by a DNS name"),
+    "traffic.hostRewrite": _limited("a Service gets the client's host, also with `Auto`"),
     "traffic.timeouts": _ENFORCED,
     "traffic.retry": _limited("the time between attempts varies by chance"),
     "traffic.retry.condition": _not(_NO_EXPRESSION),
@@ -169,8 +163,7 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     "backend.tcp": _ENFORCED,
     "backend.tls": _ENFORCED._replace(restricts=True),
     "backend.tls.certificateSource=SPIFFE": _not("Envoy has no SPIFFE certificate here", restricts=True),
-    "backend.http": _ENFORCED,
-    "backend.http.requestTimeout": _not("use `traffic.timeouts`"),
+    "backend.http": _limited("`requestTimeout` limits each attempt, to the end of its response"),
     "backend.tunnel": _not("Envoy reaches backends without a tunnel", restricts=True),
     "backend.auth": _limited(
         "keys and Secrets, in headers; the client's own header of that name is replaced, and removed if the Secret is"

@@ -333,7 +333,10 @@ def _with_settings(planned: PlannedRoute, settings: RouteSettings) -> PlannedRou
         return _with_settings(planned, RouteSettings(unsupported, settings.policies))
     if planned.backends and not planned.message.HasField("route"):
         return replace(_unserved(planned), unsupported="", settings=settings.policies)
-    return replace(planned, settings=settings.policies)
+    backends = planned.backends
+    if settings.keeps_host:
+        backends = tuple(replace(to, host="") for to in backends)
+    return replace(planned, backends=backends, settings=settings.policies)
 
 
 def _unserved(planned: PlannedRoute) -> PlannedRoute:

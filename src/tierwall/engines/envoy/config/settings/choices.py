@@ -37,18 +37,23 @@ def choice(candidates: Sequence[Candidate], profile: Profile, make: MakeFilter, 
     decision = skipped()
     for candidate in candidates:
         decision = _entries(candidate, profile, make, decision)
-    return _decided(decision, name)
+    return turned_on(name, _decided(decision))
 
 
 def always(message: Any, name: str) -> RouteChange:
     """Return the change of a route where a filter runs for every request, as if a list had chosen it."""
-    return _decided(_run(message), name)
+    return turned_on(name, always_run(message))
 
 
-def _decided(decision: OnMatch, name: str) -> RouteChange:
+def always_run(message: Any) -> Any:
+    """Return the settings of a filter that chooses, which have another filter run for every request."""
+    return _decided(_run(message))
+
+
+def _decided(decision: OnMatch) -> Any:
     out = extension_matcher_pb2.ExtensionWithMatcherPerRoute()
     out.xds_matcher.CopyFrom(matcher(decision))
-    return turned_on(name, out)
+    return out
 
 
 def _entries(candidate: Candidate, profile: Profile, make: MakeFilter, below: OnMatch) -> OnMatch:

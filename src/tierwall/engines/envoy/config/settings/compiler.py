@@ -15,7 +15,6 @@ from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy.config.agentgateway_backends import backend_target
 from tierwall.engines.envoy.config.chain_rule import native_setters
 from tierwall.engines.envoy.config.fence import failure
-from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.model_backends import ANTHROPIC, provider_of
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.settings import (
@@ -35,14 +34,11 @@ from tierwall.engines.envoy.config.settings.credentials import credentials
 from tierwall.engines.envoy.config.settings.filters import (
     ANSWER,
     ASK,
-    ASK_FOR_BACKEND,
     COUNT,
     LIMIT,
     PROCESS,
     TRANSFORM,
-    ask_filter,
     choosing_filter,
-    process_filter,
 )
 from tierwall.engines.envoy.config.settings.mcp_rules import MessageFilters, mcp_rules
 from tierwall.engines.envoy.config.settings.places import (
@@ -57,7 +53,7 @@ from tierwall.engines.envoy.config.settings.repeated_headers import judging_head
 from tierwall.engines.envoy.config.settings.route_settings import RouteSettings
 from tierwall.engines.envoy.config.settings.services import ServiceCluster, endpoint
 from tierwall.engines.envoy.config.settings.shared import SharedFilters
-from tierwall.engines.envoy.config.settings.traffic import RouteChange, turned_on
+from tierwall.engines.envoy.config.settings.traffic import RouteChange
 from tierwall.engines.envoy.config.settings.transformation import backend_transformation, transformation, whole_filter
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.gateway.decide import Candidate
@@ -119,7 +115,9 @@ class SettingsCompiler:
         """Compile the settings of a rule on a listener, without those of its backends."""
         read: list[tuple[Phase, PlaceSettings]] = [("PostRouting", self._reader.at(place, "frontend"))]
         read += [(phase, self._reader.at(place, "traffic", phase)) for phase in PHASES]
-        return self._compiled(place, read)
+        settings = self._compiled(place, read)
+        rewrites = (each.fields["traffic.hostRewrite"] for _, each in read if "traffic.hostRewrite" in each.fields)
+        return settings._replace(keeps_host=any(rewrite.value.get("mode") == "None" for rewrite in rewrites))
 
     def backend(self, place: RequestPlace, backend: Resource, port: int) -> RouteSettings:
         """Compile the settings of a backend of a rule."""
@@ -237,10 +235,7 @@ class SettingsCompiler:
         return authorization(field.value, sources, phase)
 
     def _ext_auth(self, field: EffectiveField, phase: Phase) -> RouteChange:
-        return turned_on(ask_filter(phase), self._asked(field))
-
-    def _asked(self, field: EffectiveField) -> Any:
-        return self._asking(field.source, field.value)
+        return external.asking_change(self._asking(field.source, field.value), field.value, phase)
 
     def _asking(self, source: Candidate, value: Mapping[str, Any]) -> Any:
         settings, cluster = external.external_authorization(self._snapshot, source.resource, value)
@@ -253,10 +248,13 @@ class SettingsCompiler:
             return self._chosen_limits(field, phase)
         makes: Mapping[str, tuple[str, MakeFilter]] = {
             "traffic.directResponse": (ANSWER, lambda source, value, _: answer(value)),
-            "traffic.extAuth": (ASK, lambda source, value, _: external.asking_filter(self._asking(source, value))),
+            "traffic.extAuth": (
+                ASK,
+                lambda source, value, _: external.asking_filter(self._asking(source, value), value),
+            ),
             "traffic.extProc": (
                 PROCESS,
-                lambda source, value, _: processing.processing_filter(self._processing(source, value)),
+                lambda source, value, _: processing.processing_filter(self._processing(source, value), value),
             ),
             "traffic.rateLimit.global": (COUNT, lambda source, value, _: self._counting(source, value)),
             "traffic.transformation": (TRANSFORM, lambda source, value, _: whole_filter(value)),
@@ -277,19 +275,16 @@ class SettingsCompiler:
         return limits.of_forwarded(*changes)
 
     def _ext_auth_of_backend(self, field: EffectiveField, backend: Resource, section: str) -> MessageFilters:
-        settings = {ASK_FOR_BACKEND: packed(self._asked(field))}
+        settings = external.asking_for_backend(self._asking(field.source, field.value), field.value)
         return MessageFilters(settings, settings)
 
     def _ext_proc(self, field: EffectiveField, phase: Phase) -> RouteChange:
-        return turned_on(process_filter(phase), self._processing(field.source, field.value))
+        return processing.processing_change(self._processing(field.source, field.value), field.value, phase)
 
     def _processing(self, source: Candidate, value: Mapping[str, Any]) -> Any:
         settings, cluster = processing.external_processing(self._snapshot, source.resource, value)
         self._uses(cluster, source.resource)
         return settings
-
-    def _transformation(self, field: EffectiveField, phase: Phase) -> RouteChange:
-        return transformation(field.value, phase)
 
     def _quotas(self, field: EffectiveField, phase: Phase) -> RouteChange:
         counting = self._counting(field.source, field.value)
@@ -335,8 +330,8 @@ def _plain(make: Callable[[Any], RouteChange]) -> CompileField:
     return lambda compiler, field, phase: make(field.value)
 
 
-def _of_listeners(compiler: SettingsCompiler, field: EffectiveField, phase: Phase) -> RouteChange:
-    """Change nothing: the field changes listeners, not routes."""
+def _of_others(compiler: SettingsCompiler, field: EffectiveField, phase: Phase) -> RouteChange:
+    """Change nothing: the field changes listeners, or what routes are made of."""
     return lambda route: None
 
 
@@ -368,29 +363,30 @@ BACKEND_FIELDS: Mapping[str, CompileBackendField] = {
 }
 FIELDS: Mapping[str, CompileField] = {
     **{f"frontend.{name}": _of_listener(make) for name, (_, make) in _LISTENER_PARTS.items()},
-    "frontend.tcp": _of_listeners,
-    "frontend.tls": _of_listeners,
-    "frontend.http": _of_listeners,
+    "frontend.tcp": _of_others,
+    "frontend.tls": _of_others,
+    "frontend.http": _of_others,
     # Its schema permits nothing that Envoy cannot do.
-    "frontend.proxyProtocol": _of_listeners,
+    "frontend.proxyProtocol": _of_others,
     # Envoy refuses CONNECT anyway.
-    "frontend.connect": _of_listeners,
+    "frontend.connect": _of_others,
     "backend.tcp": _plain(upstream.tcp),
     "backend.tls": SettingsCompiler._backend_tls,
     "backend.http": _plain(upstream.http),
     # Routes choose by it what becomes of their paths.
-    "backend.ai.routes": _of_listeners,
+    "backend.ai.routes": _of_others,
     "backend.transformation": _plain(backend_transformation),
     "traffic.extAuth": SettingsCompiler._ext_auth,
     "traffic.extProc": SettingsCompiler._ext_proc,
-    "traffic.transformation": SettingsCompiler._transformation,
+    "traffic.transformation": lambda compiler, field, phase: transformation(field.value, phase),
     "traffic.rateLimit.local": SettingsCompiler._local_limits,
     "traffic.rateLimit.global": SettingsCompiler._quotas,
     "traffic.cors": SettingsCompiler._cors,
     "traffic.csrf": _plain(traffic.csrf),
     "traffic.headerModifiers.request": _plain(traffic.request_headers),
     "traffic.headerModifiers.response": _plain(traffic.response_headers),
-    "traffic.hostRewrite": _plain(traffic.host_rewrite),
+    # Destinations outside the cluster get their own host unless it is None (`keeps_host`).
+    "traffic.hostRewrite": _of_others,
     "traffic.timeouts": _plain(traffic.timeouts),
     "traffic.retry": _plain(traffic.retry),
     "traffic.delay": _plain(traffic.delay),

@@ -1,6 +1,6 @@
 """External authorization of the traffic and backend sections (agentgateway, "External authorization").
 
-The filter fails closed: without an answer of the service a request is refused, also where the policy says FailOpen.
+Without an answer of the service a request is refused, unless the policy says FailOpen.
 """
 
 from __future__ import annotations
@@ -12,11 +12,22 @@ from urllib.parse import urlsplit
 from envoy.extensions.filters.http.ext_authz.v3 import ext_authz_pb2
 
 from tierwall.engines.envoy.config.external_auth import TIMEOUT_S
+from tierwall.engines.envoy.config.matchers import packed
+from tierwall.engines.envoy.config.settings.choices import always, always_run
 from tierwall.engines.envoy.config.settings.expressions import constant
-from tierwall.engines.envoy.config.settings.filters import asking
+from tierwall.engines.envoy.config.settings.filters import (
+    ASK,
+    ASK_FOR_BACKEND,
+    CHOOSE_FOR_BACKEND,
+    ask_filter,
+    asking,
+    choosing_filter,
+)
 from tierwall.engines.envoy.config.settings.measures import byte_count
 from tierwall.engines.envoy.config.settings.services import ServiceCluster, endpoint
+from tierwall.engines.envoy.config.settings.traffic import RouteChange, turned_on
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
+from tierwall.gateway.model.fields import Phase
 from tierwall.resources.resource import Resource, nested_map
 from tierwall.resources.snapshot import Snapshot
 
@@ -53,9 +64,29 @@ def external_authorization(
     return out, cluster
 
 
-def asking_filter(settings: Any) -> Any:
+def fails_open(value: Mapping[str, Any]) -> bool:
+    """Whether requests pass without an answer of the service; Envoy knows that only of a whole filter."""
+    return value.get("failureMode") == "FailOpen"
+
+
+def asking_change(settings: Any, value: Mapping[str, Any], phase: Phase) -> RouteChange:
+    """Return the change of a route whose requests a service must allow, asked with these settings."""
+    if fails_open(value):
+        return always(asking_filter(settings, value), choosing_filter(phase, ASK))
+    return turned_on(ask_filter(phase), settings)
+
+
+def asking_for_backend(settings: Any, value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the filters that ask about requests to one backend."""
+    if fails_open(value):
+        return {CHOOSE_FOR_BACKEND: packed(always_run(asking_filter(settings, value)))}
+    return {ASK_FOR_BACKEND: packed(settings)}
+
+
+def asking_filter(settings: Any, value: Mapping[str, Any]) -> Any:
     """Return a filter by itself with the settings that a route would have."""
     out = asking("settings_choice")
+    out.failure_mode_allow = fails_open(value)
     checks = settings.check_settings
     if checks.HasField("http_service"):
         out.http_service.CopyFrom(checks.http_service)

@@ -75,6 +75,7 @@ def authorization_filter(phase: Phase) -> str:
 
 # Asks an authorization service about the requests to one backend.
 ASK_FOR_BACKEND: Final = "tierwall.backend.ask"
+CHOOSE_FOR_BACKEND: Final = "tierwall.backend.choose-ask"
 
 
 def process_filter(phase: Phase) -> str:
@@ -132,6 +133,7 @@ def settings_filters(static: bool, configured: Mapping[str, Any]) -> Iterator[An
     yield hcm_pb2.HttpFilter(name=REPEATS, typed_config=script_filter("repeats.lua"), disabled=True)
     yield _off(choosing_filter("PostRouting", ANSWER), no_choice())
     yield _off(ASK_FOR_BACKEND, asking("settings_backend"))
+    yield _off(CHOOSE_FOR_BACKEND, no_choice())
     yield _discovered(MCP_TOKENS, jwt_pb2.JwtAuthentication(), static, configured)
 
 

@@ -1,7 +1,7 @@
 """External processing: a service reads requests and responses, and may change or refuse them (agentgateway, "ExtProc").
 
-The filter fails closed: without the service a request is refused, also where the policy says FailOpen. The service is
-on the route, and with it what is sent to it.
+Without the service a request is refused, unless the policy says FailOpen. The service is on the route, and with it what
+is sent to it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,12 @@ from typing import Any
 from envoy.extensions.filters.http.ext_proc.v3 import ext_proc_pb2, processing_mode_pb2
 
 from tierwall.engines.envoy.config.external_auth import TIMEOUT_S
-from tierwall.engines.envoy.config.settings.filters import processing
+from tierwall.engines.envoy.config.settings.choices import always
+from tierwall.engines.envoy.config.settings.external import fails_open
+from tierwall.engines.envoy.config.settings.filters import PROCESS, choosing_filter, process_filter, processing
 from tierwall.engines.envoy.config.settings.services import ServiceCluster, endpoint
+from tierwall.engines.envoy.config.settings.traffic import RouteChange, turned_on
+from tierwall.gateway.model.fields import Phase
 from tierwall.resources.resource import Resource, nested_map
 from tierwall.resources.snapshot import Snapshot
 
@@ -33,13 +37,28 @@ def external_processing(snapshot: Snapshot, policy: Resource, value: Mapping[str
     out = ext_proc_pb2.ExtProcPerRoute()
     out.overrides.grpc_service.envoy_grpc.cluster_name = cluster.name
     out.overrides.grpc_service.timeout.seconds = TIMEOUT_S
+    out.overrides.failure_mode_allow.value = fails_open(value)
     _set_mode(out.overrides.processing_mode, nested_map(value, "processingOptions"))
     return out, cluster
 
 
-def processing_filter(settings: Any) -> Any:
+def processing_change(settings: Any, value: Mapping[str, Any], phase: Phase) -> RouteChange:
+    """Return the change of a route whose requests a service processes, with these settings."""
+    if may_change_mode(value):
+        return always(processing_filter(settings, value), choosing_filter(phase, PROCESS))
+    return turned_on(process_filter(phase), settings)
+
+
+def may_change_mode(value: Mapping[str, Any]) -> bool:
+    """Whether the service may change what it gets of a message; Envoy knows that only of a whole filter."""
+    return nested_map(value, "processingOptions").get("allowModeOverride") is True
+
+
+def processing_filter(settings: Any, value: Mapping[str, Any]) -> Any:
     """Return a filter by itself with the settings that a route would have."""
     out = processing("settings_choice")
+    out.failure_mode_allow = fails_open(value)
+    out.allow_mode_override = may_change_mode(value)
     out.grpc_service.CopyFrom(settings.overrides.grpc_service)
     out.processing_mode.CopyFrom(settings.overrides.processing_mode)
     return out

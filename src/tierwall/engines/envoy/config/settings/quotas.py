@@ -1,7 +1,7 @@
 """Global rate limits: a service counts requests by descriptors (agentgateway, "Rate limiting").
 
-The filter is on the route, with its service, domain and descriptors. Without the service a request is refused, also
-where the policy says FailOpen.
+The filter is on the route, with its service, domain and descriptors. Without the service a request is refused, unless
+the policy says FailOpen.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tierwall.engines.envoy.config.cel_message import parsed_expression
 from tierwall.engines.envoy.config.external_auth import TIMEOUT_S
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.settings.expressions import parsed, translated_setting
+from tierwall.engines.envoy.config.settings.external import fails_open
 from tierwall.resources.resource import list_of_maps
 
 _EXPRESSION = "envoy.rate_limit_descriptors.expr"
@@ -24,7 +25,7 @@ _EXPRESSION = "envoy.rate_limit_descriptors.expr"
 
 def quota_filter(value: Mapping[str, Any], cluster: str) -> Any:
     """Return the filter that has the service of a cluster count requests."""
-    out = rate_limit_pb2.RateLimit(domain=value["domain"], failure_mode_deny=True, stat_prefix="quota")
+    out = rate_limit_pb2.RateLimit(domain=value["domain"], failure_mode_deny=not fails_open(value), stat_prefix="quota")
     out.timeout.seconds = TIMEOUT_S
     out.rate_limit_service.transport_api_version = "V3"
     out.rate_limit_service.grpc_service.envoy_grpc.cluster_name = cluster

@@ -23,6 +23,8 @@ class RouteSettings(NamedTuple):
     messages: MessageFilters = MessageFilters()
     # The fields of policies that beat what rules of parents set by themselves.
     overruling: frozenset[str] = frozenset()
+    # Whether backends outside the cluster get the client's host, too.
+    keeps_host: bool = False
     # What requests to language models are, by the suffixes of their paths.
     model_routes: Mapping[str, Any] = {}
 

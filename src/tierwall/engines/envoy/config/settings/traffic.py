@@ -73,17 +73,6 @@ def _check(unsupported: str) -> None:
         raise Unenforceable(f"{unsupported} is not supported")
 
 
-def host_rewrite(value: Mapping[str, Any]) -> RouteChange:
-    """Give a backend that is found by name its own host name (`Auto`), or the client's (`None`)."""
-    is_auto = value.get("mode") == "Auto"
-
-    def apply(route: Any) -> None:
-        if is_auto and route.HasField("route") and not route.route.host_rewrite_literal:
-            route.route.auto_host_rewrite.value = True
-
-    return apply
-
-
 def direct_response(value: Mapping[str, Any]) -> RouteChange:
     """Answer requests without asking a backend, after everything else has let them pass."""
     body = value.get("body", "")

@@ -47,15 +47,20 @@ def tcp(value: Mapping[str, Any]) -> ClusterChange:
 
 
 def http(value: Mapping[str, Any]) -> ClusterChange:
-    """Speak one version of HTTP."""
+    """Speak one version of HTTP, and limit the time of each request to the end of its response."""
     version = value.get("version")
+    timeout = nanoseconds(value["requestTimeout"], "requestTimeout") if "requestTimeout" in value else None
 
     def apply(cluster: Any) -> None:
+        options = _http_options(cluster)
+        chosen = options.explicit_http_config
         if version is not None:
-            options = _http_options(cluster)
-            chosen = options.explicit_http_config
             (chosen.http2_protocol_options if version == "HTTP2" else chosen.http_protocol_options).SetInParent()
-            cluster.typed_extension_protocol_options[HTTP_OPTIONS].CopyFrom(packed(options))
+        elif options.WhichOneof("upstream_protocol_options") is None:
+            chosen.http_protocol_options.SetInParent()
+        if timeout is not None:
+            options.common_http_protocol_options.max_stream_duration.FromNanoseconds(timeout)
+        cluster.typed_extension_protocol_options[HTTP_OPTIONS].CopyFrom(packed(options))
 
     return apply
 

@@ -212,6 +212,9 @@ def _ext_auth(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
     yield from _service(value)
     if "grpc" not in value and "http" not in value:
         yield Unenforceable("it does not say how the service is asked; add `grpc` or `http`")
+    if value.get("failureMode") == "FailOpen" and "contextExtensions" in nested_map(value, "grpc"):
+        words = "Envoy does not send `contextExtensions` together with `failureMode: FailOpen`"
+        yield Unenforceable(words, "grpc", "contextExtensions")
     if "forwardBody" in value:
         yield from _tried(byte_count, nested_map(value, "forwardBody").get("maxSize"), "forwardBody", "maxSize")
     if "path" in nested_map(value, "http"):

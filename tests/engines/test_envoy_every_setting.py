@@ -1,0 +1,100 @@
+"""Every part of every setting changes Envoy's configuration, or it is said that it does not (docs/gateway.md).
+
+What the changed configuration does is observed by the other tests of settings, on real requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+
+from tests.engines.test_envoy_settings_connections import CERTIFICATE, SECURE
+from tests.worlds.gateway_settings import Object, gateway, route, service, to
+from tests.worlds.setting_samples import NAMED, SAMPLES, Sample, changed, setting
+from tierwall.engines.envoy.config.compile import compile
+from tierwall.engines.envoy.config.options import EnvoyOptions
+from tierwall.gateway.model.enforcement import ENFORCEMENT, EnforcementState, unenforced
+from tierwall.gateway.model.fields import CONDITIONAL, FIELDS, SECTIONS
+from tierwall.resources.load import load_objects
+from tierwall.resources.schema import Schema
+from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.validity import objections
+
+# Fields for MCP servers and language models mean something only there.
+ELSEWHERE = ("backend.ai.", "backend.mcp.")
+MESSAGES = ("listeners", "routes", "clusters", "secrets", "extension_configs")
+HOST = {
+    "apiVersion": "agentgateway.dev/v1alpha1",
+    "kind": "AgentgatewayBackend",
+    "metadata": {"name": "host", "namespace": "shop"},
+    "spec": {"static": {"host": "host.example", "port": 80}},
+}
+BOTH = [*to("one"), {"group": "agentgateway.dev", "kind": "AgentgatewayBackend", "name": "host"}]
+WAY = route("web", [{"backendRefs": BOTH}])
+
+
+@cache
+def _others(secure: bool) -> tuple[Object, ...]:
+    listener = SECURE if secure else {}
+    return gateway(**listener), service("one"), HOST, WAY, CERTIFICATE, *NAMED
+
+
+def compiled(field: str, value: Any) -> tuple[dict[str, dict[str, bytes]], list[str]]:
+    """The configuration with a setting on the Gateway, and what is said of the setting."""
+    policy = setting("p", "Gateway/edge", field, value)
+    snapshot = Snapshot.of(load_objects([*_others(field == "frontend.tls"), policy]))
+    (resource,) = snapshot.of_kind("agentgateway.dev", "AgentgatewayPolicy")
+    assert list(objections(snapshot, resource)) == []
+    resources, _ = compile(snapshot, EnvoyOptions())
+    messages = {
+        kind: {
+            name: message.SerializeToString(deterministic=True) for name, message in getattr(resources, kind).items()
+        }
+        for kind in MESSAGES
+    }
+    return messages, [str(each.message) for each in resources.diagnostics if each.code in ("TW662", "TW663")]
+
+
+PARTS = [(sample, path) for sample in SAMPLES for path in sample.changes]
+
+
+@pytest.mark.parametrize(("sample", "path"), PARTS, ids=[f"{sample.field}-{path}" for sample, path in PARTS])
+def test_no_part_is_ignored_in_silence(sample: Sample, path: str) -> None:
+    value = changed(sample.value, path, sample.changes[path])
+    before, said_before = compiled(sample.field, sample.value)
+    after, said = compiled(sample.field, value)
+    is_said = said != said_before or (said and _is_said(sample, f"{sample.field}.{path}"))
+    assert after != before or is_said
+
+
+def _is_said(sample: Sample, path: str) -> bool:
+    """Whether the table says that a part is not enforced, or nothing of the value that it is a part of is."""
+    names = [name for name, rule in ENFORCEMENT.items() if rule.state is EnforcementState.NOT_ENFORCED]
+    in_table = any(f"{path}.".startswith(f"{name}.") for name in names)
+    return in_table or any(part.whole for part in unenforced(sample.field, sample.value))
+
+
+def _leaves(schema: Schema, path: str) -> Iterator[str]:
+    inner = [each for each in (schema.items or schema).properties if each.name != CONDITIONAL]
+    for each in inner:
+        yield from _leaves(each.schema, f"{path}.{each.name}")
+    if not inner:
+        yield path
+
+
+def test_every_part_has_a_sample_or_a_row_that_says_why_not() -> None:
+    covered = {f"{sample.field}.{path}" for sample, path in PARTS}
+    covered |= {name for name, rule in ENFORCEMENT.items() if rule.state is EnforcementState.NOT_ENFORCED}
+    missing = []
+    for field in (name for name in FIELDS if not name.startswith(ELSEWHERE)):
+        section, *keys = field.split(".")
+        schema = SECTIONS[section].at(*keys)  # type: ignore[index]
+        assert schema is not None
+        for leaf in _leaves(schema, field):
+            # The group and the kind of a reference only say what it may name.
+            if not leaf.endswith(("Ref.group", "Ref.kind", "Refs.kind")):
+                missing += [leaf] if not any(leaf == path or leaf.startswith(f"{path}.") for path in covered) else []
+    assert missing == []

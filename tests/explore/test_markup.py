@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierwall.explore.markup import Markup, joined, raw_text, tag
+from tierwall.explore.markup import Markup, joined, raw_text, spoken, tag
 
 
 class Reader(HTMLParser):
@@ -55,3 +55,8 @@ def test_marks_show_what_changes_the_direction_of_text() -> None:
 def test_children_may_be_nested_absent_and_numbers() -> None:
     assert joined(["a", None, [1200, Markup("<br>")]]) == "a1,200<br>"
     assert tag("input", value=0, hidden=True, checked=False, list=None) == '<input value="0" hidden>'
+
+
+def test_what_stands_between_backticks_is_code_and_still_text() -> None:
+    assert spoken("`<b>` may not get `pods`") == "<code>&lt;b&gt;</code> may not get <code>pods</code>"
+    assert spoken("a ` alone, & more") == "a ` alone, &amp; more"

@@ -12,7 +12,7 @@ from tierwall.core.verdict import StepVerdict
 from tierwall.explore.asked.meaning import Choice
 from tierwall.explore.asking import meanings
 from tierwall.explore.manifest import quoted_steps
-from tierwall.explore.markup import Child, Markup, joined, tag
+from tierwall.explore.markup import Child, Markup, joined, spoken, tag
 from tierwall.explore.named import completions
 from tierwall.explore.page import (
     ExploredWorld,
@@ -156,7 +156,7 @@ def answer_body(explored: ExploredWorld, answer: Answer) -> Markup:
         tag(
             "section",
             tag("p", verdict_mark(answer.verdict), class_="headline") if answer.verdict is not None else None,
-            tag("h1", answer.sentence),
+            tag("h1", spoken(answer.sentence)),
             tag("p", "Decided by ", decider_links(answer.decided_by), class_="deciders") if answer.decided_by else None,
             class_="answer",
             role="status",
@@ -188,7 +188,7 @@ def _stations(steps: list[Step]) -> Iterator[Markup]:
         is_last = number == len(steps) - 1
         subject: Child = tag("span", "no policy", class_="quiet-text")
         if step.policy is not None:
-            rule = f" {step.rule}" if step.rule else ""
+            rule = f" {step.rule}" if step.rule and step.rule != "spec" else ""
             subject = joined(object_link(step.policy), rule, f" ({step.name})" if step.name else "")
         at = step.at
         place = None
@@ -200,7 +200,7 @@ def _stations(steps: list[Step]) -> Iterator[Markup]:
             tag("span", step.tier, class_="tier"),
             tag("span", subject, class_="subject"),
             verdict_mark(step.verdict, phrase(step.verdict, step.reason)),
-            tag("p", step.note, class_="note") if step.note else None,
+            tag("p", spoken(step.note), class_="note") if step.note else None,
             place,
             class_="station last" if is_last else "station",
         )
@@ -210,13 +210,15 @@ def _stations(steps: list[Step]) -> Iterator[Markup]:
 
 def _otherwise(answer: Answer) -> Markup | None:
     """Say why the answer is not another one: who would have decided otherwise, and who had nothing to say."""
-    notes = list(dict.fromkeys(step.note for step in answer.steps if step.note))
-    notes += getattr(answer.detail, "notes", ())
+    if answer.plane == "gateway":
+        return None  # The stack says it, level by level.
+    notes = [joined(_subject(step), ": ", spoken(step.note)) for step in answer.steps if step.note]
+    notes += map(spoken, getattr(answer.detail, "notes", ()))
     shadow = getattr(answer.detail, "shadow", None)
     if shadow is not None:
-        notes.append(shadow.sentence)
+        notes.append(spoken(shadow.sentence))
     silent = [step for step in answer.steps if step.verdict is StepVerdict.NO_MATCH and step.policy is not None]
-    passed = [step for step in answer.steps if step.verdict is StepVerdict.PASS and answer.plane != "gateway"]
+    passed = [step for step in answer.steps if step.verdict is StepVerdict.PASS]
     items: list[Child] = [tag("li", note) for note in dict.fromkeys(notes)]
     items += [
         tag("li", object_link(step.policy), " has no rule for this" if step in silent else " passed it on")
@@ -224,6 +226,10 @@ def _otherwise(answer: Answer) -> Markup | None:
         if step.policy is not None
     ]
     return tag("section", tag("h2", "Why not otherwise"), tag("ul", items)) if items else None
+
+
+def _subject(step: Step) -> Markup:
+    return object_link(step.policy) if step.policy is not None else tag("span", step.tier, class_="tier")
 
 
 def _conditions(answer: Answer) -> Markup | None:

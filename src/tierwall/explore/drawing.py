@@ -13,16 +13,16 @@ from tierwall.explore.fold import NODES, Cell, Fold, Unit
 from tierwall.explore.markup import Markup, joined, tag
 from tierwall.explore.page import address
 from tierwall.network.reach.naming import OUTSIDE
+from tierwall.render.labels import place_labels
 from tierwall.render.layout import BoxSpec, LinkSpec, place
 from tierwall.render.quotation import shortened
-from tierwall.render.svg import curve, label_place
+from tierwall.render.svg import curve
 
 # A graph with more units or arrows than this is drawn as a matrix.
 MAX_UNITS, MAX_ARROWS = 24, 70
 LETTER, SMALL_LETTER, MAX_NAME, MAX_LABEL = 7.6, 6.6, 34, 26
-# The least height and width of what can be chosen, and the places that are tried for a label on its arrow.
+# The least height and width of what can be chosen.
 TARGET = 25
-_SHARES = (0.5, 0.4, 0.6, 0.3, 0.7, 0.2, 0.8)
 # Of a matrix: the side of a cell, the room for names, and the most units.
 SIDE, MARGIN, MAX_SIDE = 24, 200, 400
 
@@ -107,8 +107,10 @@ def _graph(folded: Fold, title: str) -> Markup:
     placed = place(boxes, specs, [False, False] if has_outside else [False])
     paths: list[Markup] = []
     labels: list[Markup] = []
-    taken: list[tuple[float, float, float]] = []
-    for ((source, destination), cell), points in zip(links, placed.routes, strict=True):
+    shown = [shortened(cell.shown, MAX_LABEL) for _, cell in links]
+    halves = [max(len(text) * SMALL_LETTER / 2 + 5, TARGET / 2 + 1) for text in shown]
+    places = place_labels(placed.routes, halves, placed.nodes, TARGET + 1)
+    for ((source, destination), cell), points, text, at in zip(links, placed.routes, shown, places, strict=True):
         names = folded.units[source].name, folded.units[destination].name
         sign = "⇄" if (source, destination) in both else "→"
         words = f"{names[0]} {sign} {names[1]}: {_words(cell)}"
@@ -116,11 +118,7 @@ def _graph(folded: Fold, title: str) -> Markup:
         paths.append(
             tag("path", d=curve(points), class_=f"edge {cell.kind}", marker_start=start, marker_end="url(#head)")
         )
-        text = shortened(cell.shown, MAX_LABEL)
-        half = max(len(text) * SMALL_LETTER / 2 + 5, TARGET / 2 + 1)
-        x, y = label_place(points, half, taken, TARGET + 1, _SHARES)
-        taken.append((x, y, half))
-        labels.append(_label(folded, (source, destination), text, words, x, y, half))
+        labels.append(_label(folded, (source, destination), text, words, *at))
     nodes = [
         _node(unit, lines, box.x, box.y, box.width, box.height)
         for unit, lines, box in zip(folded.units, texts, placed.nodes, strict=True)
@@ -137,7 +135,7 @@ def _graph(folded: Fold, title: str) -> Markup:
         markerUnits="userSpaceOnUse",
         orient="auto-start-reverse",
     )
-    return _svg(max(placed.width, 320), placed.height + 10, title, tag("defs", head), paths, nodes, labels)
+    return _svg(max(placed.width, 320), placed.lanes[-1].bottom, title, tag("defs", head), paths, nodes, labels)
 
 
 def _label(folded: Fold, pair: tuple[int, int], text: str, words: str, x: float, y: float, half: float) -> Markup:

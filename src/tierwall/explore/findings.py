@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 from tierwall.core.catalogue import CATALOGUE, Severity
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.explore.markup import Child, Markup, joined, tag
+from tierwall.core.reference import Reference
+from tierwall.explore.markup import Child, Markup, joined, spoken, tag
 from tierwall.explore.page import (
     ExploredWorld,
     Page,
@@ -19,6 +20,7 @@ from tierwall.explore.page import (
     object_link,
     omission_list,
     opening,
+    policy_address,
 )
 from tierwall.explore.review import checked
 from tierwall.render.findings import document
@@ -120,13 +122,22 @@ def _drawn(example: str) -> Markup:
     )
 
 
+def _place(finding: Diagnostic) -> Markup:
+    """Say where a finding stands, with a link to the line on the page of its object."""
+    shown = tag("code", str(finding.at))
+    if finding.reference is None or finding.at is None or finding.at.is_in_cluster:
+        return shown
+    whole = Reference(finding.reference.kind, finding.reference.namespace, finding.reference.name)
+    return link(shown, f"{policy_address(whole, finding.reference.group)}#L{finding.at.line}")
+
+
 def finding_item(finding: Diagnostic) -> Markup:
     """Show one finding: what, where, the hint, and the connection or object that shows it."""
     severity = str(finding.severity)
     shape, name = _SHAPES[severity]
     mark = tag("span", tag("span", shape, class_="shape", aria_hidden="true"), f" {severity}", class_=f"verdict {name}")
     related: list[Child] = [
-        tag("li", words, ": " if at is not None else "", tag("code", str(at)) if at is not None else None)
+        tag("li", spoken(words), ": " if at is not None else "", tag("code", str(at)) if at is not None else None)
         for words, at in finding.related[:10]
     ]
     witness = None
@@ -143,9 +154,9 @@ def finding_item(finding: Diagnostic) -> Markup:
             " ",
             object_link(finding.reference) if finding.reference else None,
         ),
-        tag("p", finding.message, class_="message"),
-        tag("p", tag("code", str(finding.at)), class_="place") if finding.at is not None else None,
+        tag("p", spoken(finding.message), class_="message"),
+        tag("p", _place(finding), class_="place") if finding.at is not None else None,
         witness,
         tag("ul", related) if related else None,
-        tag("p", finding.hint, class_="hint") if finding.hint else None,
+        tag("p", spoken(finding.hint), class_="hint") if finding.hint else None,
     )

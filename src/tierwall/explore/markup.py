@@ -39,6 +39,14 @@ def joined(*children: Child) -> Markup:
     return Markup("".join(_content(children)))
 
 
+def spoken(text: str) -> Markup:
+    """Show a sentence: what stands between backticks, as in a terminal, has the letters of code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return joined(text)
+    return joined(*(tag("code", part) if number % 2 else part for number, part in enumerate(parts)))
+
+
 def raw_text(text: str) -> Markup:
     """Escape text without marks, for a `textarea`: what a person edits must stay what it is."""
     # The first line break of a textarea does not count.

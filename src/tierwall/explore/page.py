@@ -13,7 +13,7 @@ from tierwall.core.answer import Decider, Omission
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import StepVerdict, Verdict
-from tierwall.explore.markup import Child, Markup, joined, tag
+from tierwall.explore.markup import Child, Markup, joined, spoken, tag
 from tierwall.render.json import diagnostic_document, dump
 from tierwall.resources.load import LoadResult
 from tierwall.world import World
@@ -153,7 +153,7 @@ def omission_list(omissions: Iterable[Omission]) -> Markup:
     return tag(
         "section",
         tag("h2", "Not considered"),
-        tag("ul", [tag("li", line) for line in lines]),
+        tag("ul", [tag("li", spoken(line)) for line in lines]),
         class_="omissions",
     )
 
@@ -163,8 +163,8 @@ def problem_list(diagnostics: Iterable[Diagnostic]) -> Markup:
     items = []
     for problem in diagnostics:
         place = tag("code", str(problem.at)) if problem.at is not None else None
-        hint = tag("p", problem.hint, class_="hint") if problem.hint else None
-        items.append(tag("li", tag("p", place, " " if place else "", problem.message), hint))
+        hint = tag("p", spoken(problem.hint), class_="hint") if problem.hint else None
+        items.append(tag("li", tag("p", place, " " if place else "", spoken(problem.message)), hint))
     return tag("div", tag("ul", items, class_="problems"), role="alert")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tierwall.core.answer import Answer, Step
-from tierwall.explore.markup import Markup, joined, tag
+from tierwall.explore.markup import Markup, joined, spoken, tag
 from tierwall.explore.page import object_link, verdict_mark
 from tierwall.gateway.detail import FieldDetail, GatewayDetail
 from tierwall.render.json import json_line
@@ -19,7 +19,7 @@ def settings_stack(answer: Answer) -> Markup:
     """Show the fields that are set at a place; what lost is struck out and says why."""
     detail: GatewayDetail = answer.detail
     fields = [_field(field, answer) for field in detail.fields]
-    notes = [tag("li", note) for note in detail.notes]
+    notes = [tag("li", spoken(note)) for note in detail.notes]
     notes += [
         tag("li", f"agentgateway's code differs from its documentation at {difference.field}")
         for difference in detail.profiles_differ
@@ -56,7 +56,7 @@ def _level(step: Step, wins: bool) -> Markup:
 
 
 def _note(step: Step) -> Markup | None:
-    return tag("p", step.note, class_="note") if step.note else None
+    return tag("p", spoken(step.note), class_="note") if step.note else None
 
 
 def place_title(answer: Answer) -> Markup:

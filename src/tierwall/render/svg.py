@@ -16,13 +16,14 @@ from tierwall.network.reach.listing import Picture
 from tierwall.network.reach.naming import NamedEndpoints
 from tierwall.render.connections import SIGNS
 from tierwall.render.formats import View
+from tierwall.render.labels import place_labels
 from tierwall.render.layout import IMPORTANT, PADDING, BoxSpec, LinkSpec, PicturePlacement, PlacedNode, place
 from tierwall.render.quotation import shortened
 
 # The most nodes and arrows that are drawn, names in a node, characters of a name and of a label, and connections in the
 # description.
 MAX_NODES, MAX_ARROWS, MAX_NAMES, MAX_NAME, MAX_LABEL, MAX_DESCRIBED = 80, 240, 6, 44, 38, 60
-LINE, LETTER, SMALL_LETTER = 17, 7.3, 6.3
+LINE, LETTER, SMALL_LETTER, LABEL = 17, 7.3, 6.3, 16
 # The heading of the ways in; no namespace has such a name.
 WAYS = "ways in from outside"
 _COLOURS = {"": "#44546a", "added": "#1a7f37", "removed": "#b42318", "changed": "#9a5b00"}
@@ -193,8 +194,10 @@ def _node(lines: Sequence[str], node: PlacedNode, full: str, is_way: bool) -> It
 
 def _links(links: Sequence[_DrawnArrow], placed: PicturePlacement) -> Iterator[str]:
     labels: list[str] = []
-    taken: list[tuple[float, float, float]] = []
-    for link, points in zip(links, placed.routes, strict=True):
+    texts = [_short(link.label) for link in links]
+    halves = [len(text) * SMALL_LETTER / 2 + 4 for text in texts]
+    places = place_labels(placed.routes, halves, placed.nodes, LABEL)
+    for link, points, text, (x, y, half) in zip(links, placed.routes, texts, places, strict=True):
         colour = _COLOURS[link.change]
         # What nothing restricts steps back behind what a rule lets through.
         style = ' stroke-opacity="0.45"' if link.label == "all" else ""
@@ -204,10 +207,6 @@ def _links(links: Sequence[_DrawnArrow], placed: PicturePlacement) -> Iterator[s
             f'<path d="{curve(points)}" fill="none" stroke="{colour}" stroke-width="1.4"{style}{start}'
             f' marker-end="url(#head{link.change})"/>'
         )
-        text = _short(link.label)
-        half = len(text) * SMALL_LETTER / 2 + 4
-        x, y = label_place(points, half, taken)
-        taken.append((x, y, half))
         labels.append(
             f'<g><title>{escape(link.label)}</title><rect x="{x - half:.1f}" y="{y - 8:.1f}" width="{2 * half:.1f}"'
             f' height="15" rx="3" fill="#ffffff" fill-opacity="0.88"/><text class="small" x="{x:.1f}" y="{y + 3.5:.1f}"'
@@ -226,34 +225,6 @@ def curve(points: Sequence[tuple[float, float]]) -> str:
         path += f"C{left:.1f} {y:.1f} {right:.1f} {to_y:.1f} {to_x:.1f} {to_y:.1f}"
         x, y = to_x, to_y
     return path
-
-
-def label_place(
-    points: Sequence[tuple[float, float]],
-    half: float,
-    taken: Sequence[tuple[float, float, float]],
-    height: float = 16,
-    shares: Sequence[float] = (0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74),
-) -> tuple[float, float]:
-    """Return a place for a label on the leftmost part of a route, where no label is yet if there is such a place.
-
-    `shares` are the places that are tried: how far along that part, the best first.
-    """
-    (x, y), (to_x, to_y) = points[:2] if points[0][0] <= points[-1][0] else points[-1:-3:-1]
-    if abs(to_x - x) < 1:
-        x, to_x = x + 45 + half, to_x + 45 + half
-    best, least = (0.0, 0.0), -1.0
-    for share in shares:
-        # The height of the curve is that of a smooth step; its position grows evenly enough.
-        place_x = x + (to_x - x) * share
-        place_y = y + (to_y - y) * share * share * (3 - 2 * share)
-        overlap = sum(
-            max(0.0, half + width - abs(place_x - at_x)) * max(0.0, height - abs(place_y - at_y))
-            for at_x, at_y, width in taken
-        )
-        if least < 0 or overlap < least:
-            best, least = (place_x, place_y), overlap
-    return best
 
 
 def _notes(nodes: int, arrows: int, kept: Sequence[_DrawnArrow]) -> Iterator[str]:

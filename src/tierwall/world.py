@@ -361,18 +361,18 @@ class World:
         return statuses(self._snapshot, *names, namespace=self._namespace, profile=ToolProfile(profile))
 
     def objects(self, kind: str | None = None) -> Iterator[Resource]:
-        """Iterate over all objects, or those of one kind, in the order they were read."""
-        return (resource for resource in self._snapshot if kind is None or resource.kind == kind)
+        """Iterate over copies of all objects, or of those of one kind, in the order they were read."""
+        return (resource.with_own_value() for resource in self._snapshot if kind is None or resource.kind == kind)
 
     def find(self, reference: str | Reference) -> Resource:
-        """Find one object; UnknownName if it does not exist."""
+        """Find one object and return a copy of it; UnknownName if it does not exist."""
         from tierwall.resources.removal import find_named
 
         problems: list[Diagnostic] = []
         resource = find_named(self._snapshot, reference, self._namespace, problems)
         if resource is None:
             raise input_error(problems)
-        return resource
+        return resource.with_own_value()
 
     def line(self, file: str, number: int) -> str | None:
         """Return a line of a file as it was read, to show what a position points at."""

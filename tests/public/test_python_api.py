@@ -144,6 +144,13 @@ def test_a_world_does_not_change_when_its_inputs_or_results_are_changed() -> Non
     document["effective"]["traffic.timeouts"]["value"]["request"] = "3s"
     again = world.effective(gateway="infra/gw")
     assert again.detail.effective["traffic.timeouts"].value == {"request": "1s"}
+    again.detail.effective["traffic.timeouts"].value["request"] = "4s"
+    for resource in (world.find("AgentgatewayPolicy/infra/p"), *world.objects("AgentgatewayPolicy")):
+        resource.value["spec"]["traffic"].clear()
+    (difference,) = tierwall.diff(world.without("AgentgatewayPolicy/infra/p"), world, planes=["gateway"])
+    difference.after.value["request"] = "5s"
+    last = world.effective(gateway="infra/gw", listener="web")
+    assert last.detail.effective["traffic.timeouts"].value == {"request": "1s"}
     with pytest.raises(AttributeError):
         world.snapshot = tierwall.load().snapshot  # type: ignore[misc]
 

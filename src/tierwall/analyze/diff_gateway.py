@@ -159,7 +159,7 @@ def _difference(
         question["profile"] = profile
     if phase != GatewayQuestion().phase:
         question["phase"] = phase
-    before, after = settings
+    before, after = (setting.with_own_value() if setting is not None else None for setting in settings)
     place = next(place for place in places if place is not None)
     where = str(place)
     if places[0] is None:

@@ -31,6 +31,10 @@ class Setting(msgspec.Struct, frozen=True):
         sources = [str(source) for source in self.sources]
         return sources if self.union else sources[0]
 
+    def with_own_value(self) -> Setting:
+        """Return this setting with a copy of its value, which otherwise belongs to the object that sets it."""
+        return msgspec.structs.replace(self, value=msgspec.to_builtins(self.value))
+
 
 def equal_settings(left: Setting | None, right: Setting | None) -> bool:
     """Whether two settings have the same value from the same sources."""

@@ -127,7 +127,7 @@ def ask_everywhere(snapshot: Snapshot, question: GatewayQuestion) -> Iterator[An
 def _answer(mergers: Mapping[Profile, Merger], chosen: Merger, place: RequestPlace) -> Answer:
     merged = {profile: merging.merge_at(place) for profile, merging in mergers.items()}
     details = tuple(field_details(chosen, place, merged[chosen.profile]))
-    effective = {detail.field: detail.setting for detail in details if detail.setting is not None}
+    effective = {detail.field: detail.setting.with_own_value() for detail in details if detail.setting is not None}
     detail = GatewayDetail(
         effective=MappingProxyType(effective),
         conflicts=tuple(detail.field for detail in details if detail.conflict),

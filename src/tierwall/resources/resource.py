@@ -97,6 +97,10 @@ class Resource(msgspec.Struct, frozen=True, eq=False, gc=False):
             memo,
         )
 
+    def with_own_value(self) -> Resource:
+        """Return this object with a copy of its value, for callers who may change it."""
+        return msgspec.structs.replace(self, value=msgspec.to_builtins(self.value), _memo={})
+
     def has_same_content(self, other: Resource) -> bool:
         """Whether another object has the same version and value; `1` and `true` are different."""
         if self.version != other.version:

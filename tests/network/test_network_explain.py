@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+import tierwall
+from tierwall import NetworkQuestion
 from tierwall.cli.main import root
+from tierwall.core.words import with_hint
 
 CLUSTER = """\
 apiVersion: v1
@@ -44,6 +47,9 @@ spec:
   ingress:
   - ports: [{port: 5432}]
 """
+
+# Its rule about a domain makes every egress conditional.
+BARE = ("--without", "AdminNetworkPolicy/deny-all")
 
 
 @pytest.fixture
@@ -81,6 +87,37 @@ def test_a_denied_connection_exits_with_3(file: str) -> None:
     )
 
 
+def test_policies_that_isolate_both_ends_share_a_reason(file: str, tmp_path: Path) -> None:
+    path = tmp_path / "more.yaml"
+    policy = {"podSelector": {}, "policyTypes": ["Egress"]}
+    about = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy"}
+    path.write_text(json.dumps({**about, "metadata": {"name": "out", "namespace": "shop"}, "spec": policy}))
+    start = "shop/web cannot reach pay/db on TCP port 80: NetworkPolicy/shop/out isolates the source for egress"
+    both = explain(file, "shop/web", "pay/db", 80, "-f", str(path), *BARE).output.splitlines()[0]
+    assert both == f"{start}, NetworkPolicy/pay/db isolates the destination for ingress, and no rule allows it"
+    one = explain(file, "shop/web", "pay/db", 5432, "-f", str(path), *BARE).output.splitlines()[0]
+    assert one == f"{start.replace('80', '5432')} and no rule allows it"
+
+
+def test_a_rule_that_denies_and_an_isolation_are_two_reasons(file: str, tmp_path: Path) -> None:
+    path = tmp_path / "more.yaml"
+    spec = {"podSelector": {}, "policyTypes": ["Egress"]}
+    about = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "out"}}
+    deny = {"name": "no", "action": "Deny", "from": [{"namespaces": {}}]}
+    guard = {
+        "apiVersion": "policy.networking.k8s.io/v1alpha1",
+        "kind": "AdminNetworkPolicy",
+        "metadata": {"name": "guard"},
+        "spec": {"priority": 0, "subject": {"namespaces": {}}, "ingress": [deny]},
+    }
+    path.write_text(f"{json.dumps({**about, 'spec': spec})}\n{json.dumps(guard)}")
+    sentence = explain(file, "shop/web", "pay/db", 80, "-f", str(path), "-n", "shop", *BARE).output.splitlines()[0]
+    assert sentence.endswith(
+        "NetworkPolicy/shop/out isolates the source for egress and no rule allows it, "
+        "and AdminNetworkPolicy/guard ingress[0] (no) denies its ingress"
+    )
+
+
 def test_a_conditional_connection_exits_with_5(file: str) -> None:
     done = explain(file, "shop/web", "203.0.113.9", 80)
     assert done.exit_code == 5
@@ -113,3 +150,11 @@ def test_a_question_about_an_unknown_pod_exits_with_1_and_a_hint(file: str) -> N
     assert "there is no node `n1`" in done.output
     assert "expected a number from 1 to 65535 as `port`, found `0`" in done.output
     assert explain(file + "x", "shop/web", "pay/db", 80).exit_code == 1
+
+
+def test_a_node_that_yaml_does_not_read_as_a_string_is_an_error() -> None:
+    with pytest.raises(tierwall.InputError) as raised:
+        tierwall.load().ask(NetworkQuestion.from_dict({"from": "a/b", "to": {"node": False}, "port": 1}))
+    assert "expected the name of a node in `to`, found `false` (put it in quotes)" in map(
+        str, (with_hint(problem.message, problem.hint) for problem in raised.value.diagnostics)
+    )

@@ -107,10 +107,14 @@ class EndFinder:
     def _by_address_or_node(self, value: Mapping[str, object], key: str) -> Endpoint | None:
         network = self._network
         if "node" in value:
-            node = network.node(value["node"]) if isinstance(value["node"], str) else None
+            name = value["node"]
+            if not isinstance(name, str):
+                hint = "put it in quotes" if isinstance(name, bool | int | float) else ""
+                self._refuse(f"expected the name of a node in `{key}`, found {as_given(name)}", hint)
+                return None
+            node = network.node(name)
             if node is None:
-                hint = near_miss(str(value["node"]), (node.name for node in network.nodes))
-                self._missing(f"node `{value['node']}`", hint, (("", "Node"),))
+                self._missing(f"node `{name}`", near_miss(name, (node.name for node in network.nodes)), (("", "Node"),))
             return node
         address = parse_address(value["ip"])
         if address is not None:

@@ -83,7 +83,7 @@ def _reason(decision: ConnectionDecision) -> str:
         return " and ".join(f"{end} has ended ({end.ended})" for end in ended)
     verdict = decision.verdict
     if verdict is _DENY:
-        return " and ".join(_denial(direction) for direction in directions if direction.outcome.verdict is DENY)
+        return _denials([direction for direction in directions if direction.outcome.verdict is DENY])
     if verdict is _CONDITIONAL:
         outcomes = (direction.outcome for direction in directions)
         return " and ".join(_condition(outcome) for outcome in outcomes if outcome.verdict is CONDITIONAL)
@@ -99,14 +99,28 @@ def shadow_sentence(policies: Sequence[str], detail: NetworkDetail) -> str:
     return f"{lead}; with {'it' if single else 'them'} in force {sentence(detail)}"
 
 
-def _denial(decision: DirectionDecision) -> str:
+def _denials(decisions: Sequence[DirectionDecision]) -> str:
+    """Say what denies each of these directions."""
+    isolations = [_isolation(decision) for decision in decisions]
+    if len(isolations) > 1 and all(isolations):
+        return f"{', '.join(isolations)}, and no rule allows it"
+    reasons = (
+        f"{isolation} and no rule allows it"
+        if isolation
+        else f"{_rules(decision.outcome)} denies its {decision.direction}"
+        for decision, isolation in zip(decisions, isolations, strict=True)
+    )
+    return (", and " if any(isolations) else " and ").join(reasons)
+
+
+def _isolation(decision: DirectionDecision) -> str:
+    """Name the policies that isolate an end; empty if a rule denies the direction."""
     isolating = [part for part in decision.outcome.by if isinstance(part, TieredPolicy)]
-    if isolating:
-        verb = "isolates" if len(isolating) == 1 else "isolate"
-        whose = "its source" if decision.direction is EGRESS else "the destination"
-        policies = join_names([str(policy.reference) for policy in isolating])
-        return f"{policies} {verb} {whose} for {decision.direction} and no rule allows it"
-    return f"{_rules(decision.outcome)} denies its {decision.direction}"
+    if not isolating:
+        return ""
+    verb = "isolates" if len(isolating) == 1 else "isolate"
+    end = "source" if decision.direction is EGRESS else "destination"
+    return f"{join_names([str(policy.reference) for policy in isolating])} {verb} the {end} for {decision.direction}"
 
 
 def _permission(decision: DirectionDecision) -> str:

@@ -29,7 +29,7 @@ EFFECTS = {
     VALUES: "values of a chart; " + RENDER,
     KUSTOMIZATION: "build it first: kubectl kustomize … | tierwall … -f -",
 }
-_NO_OBJECT = "not a Kubernetes object"
+_NO_OBJECT = "without Kubernetes objects"
 
 _BY_NAME = (
     (KUSTOMIZATION, ("kustomization.yaml", "kustomization.yml")),

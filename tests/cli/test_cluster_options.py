@@ -78,6 +78,12 @@ def test_every_option_is_on_the_page_about_sources() -> None:
         assert f"`{option.strip()}" in table
 
 
+def test_a_timeout_that_cannot_be_read_is_refused_although_no_cluster_is_read() -> None:
+    result = run("list", "-", "--request-timeout", "soon")
+    assert result.exit_code == 2
+    assert "found `soon`" in result.stderr
+
+
 # `--cluster NAME`
 
 ASK = ("explain", "network", "--from", "a/b", "--to", "c/d", "--port", "1")

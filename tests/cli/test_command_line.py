@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -122,3 +124,17 @@ def test_can_i_says_whom_it_judges(options: str, who: str) -> None:
     assert result.stderr.startswith(expected)
     assert "without a name" not in result.stdout
     assert who or "without a name" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("status", "no policy that has a status is among the objects"),
+        ("effective --all", "there is no Gateway with a route or backend to show"),
+    ],
+)
+def test_a_command_with_nothing_to_print_says_so(words: str, said: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(root, [*words.split(), "-f", str(tmp_path)])
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", said + "\n")
+    document = CliRunner().invoke(root, [*words.split(), "-f", str(tmp_path), "-o", "json"])
+    assert (json.loads(document.stdout), document.stderr) == ({"items": [], "notConsidered": []}, "")

@@ -101,6 +101,7 @@ class ClusterParams(Params):
 
         if self.cluster or self.context is not None or (is_plugin() and not self.names_files):
             return self.cluster_of_options
+        _seconds(self.request_timeout)
         self.say_what_is_not_used()
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +17,7 @@ from tierwall.cli.command import (
     named_values,
     option,
     output,
+    print_line,
     print_output,
     repeated_option,
     runs,
@@ -119,6 +121,10 @@ def effective(params: EffectiveParams) -> None:
     world = params.world()
     if params.everywhere:
         answers = world.effective_everywhere(profile=params.profile, phase=params.phase, request=question.request)
+        first = next(answers, None)
+        if first is None and params.output == "text":
+            print_line("there is no Gateway with a route or backend to show", err=True)
+        answers = answers if first is None else chain([first], answers)
     else:
         answers = iter([world.ask(question)])
     if params.why is not None:
@@ -169,4 +175,7 @@ def status(params: StatusParams) -> None:
     ClusterNetworkPolicies: all of them, or those named by reference. `-o json` prints objects with their `status`; a
     condition that did not change keeps its time.
     """
-    print_output("status", params.output, params.world().statuses(*params.policies, profile=params.tool_profile))
+    statuses = params.world().statuses(*params.policies, profile=params.tool_profile)
+    if params.output == "text" and not statuses:
+        print_line("no policy that has a status is among the objects", err=True)
+    print_output("status", params.output, statuses)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tierwall.api.permissions import Permission as Permission
     from tierwall.api.question import ApiQuestion as ApiQuestion
     from tierwall.cluster.cluster import Cluster as Cluster
+    from tierwall.comparing import diff as diff
+    from tierwall.comparing import prove as prove
     from tierwall.core.answer import Answer as Answer
     from tierwall.core.answer import Decider as Decider
     from tierwall.core.answer import Omission as Omission
@@ -50,8 +52,6 @@ if TYPE_CHECKING:
     from tierwall.tool.grants import ToolRow as ToolRow
     from tierwall.tool.question import ToolQuestion as ToolQuestion
     from tierwall.world import World as World
-    from tierwall.world import diff as diff
-    from tierwall.world import prove as prove
 
 # The module that defines each public name.
 _HOMES = {
@@ -72,9 +72,9 @@ _HOMES = {
     "World": "world",
     "load": "loading",
     "loads": "loading",
-    "diff": "world",
+    "diff": "comparing",
     "run_tests": "testing",
-    "prove": "world",
+    "prove": "comparing",
     "Proof": "proofs.proof",
     "ProofResult": "proofs.result",
     "NetworkQuestion": "network.question",

@@ -26,7 +26,6 @@ from tierwall.resources.snapshot import Snapshot
 if TYPE_CHECKING:
     from tierwall.analyze.baseline import BaselineSet
     from tierwall.analyze.conversion import ConversionResult
-    from tierwall.analyze.diff import DifferenceStream
     from tierwall.analyze.review import ReviewResult
     from tierwall.analyze.statuses import AnyStatus
     from tierwall.api.permissions import Permission
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
     from tierwall.network.reach.connections import Connections
     from tierwall.network.reach.listing import ConnectionEntry
     from tierwall.network.reach.ways_in import JudgedWay
-    from tierwall.proofs.proof import Proof
-    from tierwall.proofs.result import ProofResult
     from tierwall.resources.snapshot_document import SnapshotDocument
     from tierwall.tool.grants import Grants, ToolRow
     from tierwall.tool.usage import CallLog, CallReport
@@ -45,31 +42,6 @@ if TYPE_CHECKING:
 Path: TypeAlias = str | os.PathLike[str]
 # What answers have omissions of; `ways` are the ways in from outside.
 _PLANES = ("network", "ways", "tool", "gateway", "api")
-
-
-def diff(
-    old: World, new: World, planes: Sequence[str] | None = None, *, profile: str | None = None
-) -> DifferenceStream:
-    """Compare two worlds: what a change opens, closes or alters. InputError for a plane that cannot be compared.
-
-    With a `profile`, settings of gateways are compared under it alone, without one under both. `not_considered` of the
-    result says what was too much to compare, once all differences have been read.
-    """
-    from tierwall.analyze.diff import differences
-
-    return differences(old.snapshot, new.snapshot, None if planes is None else strings(planes), profile)
-
-
-def prove(world: World, proof: Proof, *, against: World | None = None) -> ProofResult:
-    """Prove a claim about everything that may ever come. `against` has the old objects of `noNew` and `noLoss`."""
-    from tierwall.proofs.proof import Change
-    from tierwall.proofs.proving import prove as prove_claim
-
-    if isinstance(proof.claim, Change) and against is None:
-        message = f"expected the world to compare with as `against`: `{proof.claim.word}` is about a change"
-        raise InputError([Diagnostic("TW703", message)])
-    old = None if against is None else against.snapshot
-    return prove_claim(world.snapshot, proof, against=old, namespace=world.namespace)
 
 
 def strings(values: Iterable[object]) -> tuple[str, ...]:

@@ -28,8 +28,8 @@ from tests.worlds.network_objects import admin, namespace, network_policy, pod, 
 from tests.worlds.network_snapshots import resource, snapshot
 from tierwall.analyze import network_change
 from tierwall.analyze.change_findings import ChangeFindings, ChangeIndex, PolicyChange, facts
-from tierwall.analyze.network import network_findings
 from tierwall.analyze.network_change import CODES
+from tierwall.analyze.network_checks import network_findings
 from tierwall.core.verdict import StepVerdict
 from tierwall.network.decide import decide
 from tierwall.network.model.endpoints import address_endpoint

@@ -9,7 +9,7 @@ import pytest
 from tests.worlds.network_objects import admin, namespace, network_policy, pod, rule
 from tests.worlds.network_snapshots import snapshot
 from tierwall.analyze import network_cells
-from tierwall.analyze.network import network_findings
+from tierwall.analyze.network_checks import network_findings
 from tierwall.core.diagnostics import Diagnostic
 
 Object = dict[str, Any]

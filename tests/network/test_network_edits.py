@@ -12,7 +12,7 @@ from tests.randomness import examples
 from tests.worlds.network_clusters import clusters
 from tests.worlds.network_snapshots import resource, snapshot
 from tierwall.analyze.diff import compare
-from tierwall.analyze.network import network_findings
+from tierwall.analyze.network_checks import network_findings
 from tierwall.analyze.network_kept import kept_network_findings, provide_network_findings
 from tierwall.network.model.model import provide_network_model
 from tierwall.network.reach import first_changes as bounds

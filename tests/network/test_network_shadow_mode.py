@@ -15,7 +15,7 @@ from tests.worlds import network_objects
 from tests.worlds.network_clusters import clusters, endpoints
 from tests.worlds.network_objects import network_policy, pod
 from tests.worlds.network_snapshots import document, snapshot
-from tierwall.analyze.network import network_findings
+from tierwall.analyze.network_checks import network_findings
 from tierwall.cli.main import root
 from tierwall.network.reach.compare import compare_connections
 from tierwall.network.reach.connections import connections

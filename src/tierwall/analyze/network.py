@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
-from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +28,6 @@ from tierwall.analyze.network_cells import (
     rule_shares,
     widest,
 )
-from tierwall.analyze.network_selection import SelectionCheck, without_tenancy_label
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.reference import Reference
 from tierwall.core.source import Position
@@ -37,7 +35,6 @@ from tierwall.core.stack import Stack, Tier, evaluate
 from tierwall.core.words import join_names
 from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.model import network_model
-from tierwall.network.model.policies import shadow_notes
 from tierwall.network.model.rules import (
     EGRESS,
     Direction,
@@ -49,13 +46,11 @@ from tierwall.network.model.rules import (
     tier_isolates,
 )
 from tierwall.network.reach.classes import EndpointClasses
-from tierwall.network.reach.exposure import HypotheticalSnapshot, with_stand_ins
+from tierwall.network.reach.exposure import HypotheticalSnapshot
 from tierwall.network.reach.membership import MatchedRule, RuleEffects
-from tierwall.network.reach.own_classes import own_rows, provide_larger_classes
+from tierwall.network.reach.own_classes import own_rows
 from tierwall.network.reach.rows import Rows
 from tierwall.network.reach.spaces import union
-from tierwall.resources.snapshot import Snapshot
-from tierwall.resources.validity import is_understood
 
 if TYPE_CHECKING:
     from tierwall.analyze.network_shadowed import SettlingPart, ShadowProver
@@ -70,27 +65,6 @@ MAX_COMPARISONS = 2_000_000
 MAX_NAMED = 5
 # The most hypothetical pods that rules are tried on. The search for shadowed rules proves the rest.
 MAX_STAND_INS = 240
-
-
-def network_findings(snapshot: Snapshot, alone: str | None = None) -> Iterator[Diagnostic]:
-    """Yield all findings of the network plane. With `alone`, the snapshot has no objects of other namespaces."""
-    yield from shadow_notes(snapshot)
-    model = network_model(snapshot)
-    if not model.policies:
-        return
-    # Refused policies have no effect, and nothing is certain about policies with unknown parts.
-    refused = {policy.reference for policy in model.policies if not is_understood(snapshot, policy.resource)}
-    declared = [] if alone is not None else [namespace.name for namespace in snapshot.of_kind("", "Namespace")]
-    understood = [policy for policy in model.policies if policy.reference not in refused]
-    selection = SelectionCheck(model, understood, declared, alone, own_rows(snapshot)[0].membership)
-    findings: Iterable[Diagnostic] = chain(selection.findings(), without_tenancy_label(model))
-    if any(policy.tier is not TierName.NAMESPACE for policy in model.policies):
-        # NetworkPolicies alone neither override nor shadow each other.
-        hypothetical = with_stand_ins(snapshot, True, MAX_STAND_INS, leading=model.tied_policies)
-        provide_larger_classes(snapshot, hypothetical.snapshot)
-        walk = RuleWalk(hypothetical)
-        findings = chain(findings, walk.findings())
-    yield from (finding for finding in findings if finding.reference not in refused)
 
 
 class RuleWalk:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tierwall.analyze.network import network_findings
+from tierwall.analyze.network_checks import network_findings
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.network.reach.compare import changed_objects
 from tierwall.resources.once import per_snapshot

@@ -178,9 +178,9 @@ def diff(params: DiffParams) -> int:
 
 def _prove(params: DiffParams) -> int:
     """Prove that a change opens nothing, and print the first thing that it opens."""
+    from tierwall.comparing import prove
     from tierwall.proofs.proof import Change, Proof
     from tierwall.proofs.result import ProofStatus
-    from tierwall.world import prove
 
     planes = params.proved_planes()
     before, after = params.compared_worlds()

@@ -46,7 +46,7 @@ from tierwall.engines.envoy.config.settings.places import (
     PlaceSettings,
     SettingsReader,
     chain_position,
-    not_enforced,
+    field_not_enforced,
     place_of,
 )
 from tierwall.engines.envoy.config.settings.repeated_headers import judging_headers
@@ -57,7 +57,7 @@ from tierwall.engines.envoy.config.settings.traffic import RouteChange
 from tierwall.engines.envoy.config.settings.transformation import backend_transformation, transformation, whole_filter
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.gateway.decide import Candidate
-from tierwall.gateway.model.enforcement import UnenforcedSetting, restricts
+from tierwall.gateway.model.enforcement import restricts
 from tierwall.gateway.model.fields import PHASES, Phase
 from tierwall.gateway.model.places import RequestPlace
 from tierwall.resources.resource import Identity, Resource
@@ -166,7 +166,7 @@ class SettingsCompiler:
                 return BACKEND_FIELDS[field.path](self, field, place.backend, place.section)
             return FIELDS[field.path](self, field, phase)
         except Unenforceable as error:
-            problem = _not_enforced(field, error, place)
+            problem = field_not_enforced(field, error, place)
         except Exception as error:
             problem = failure(field.source.resource, _CLOSED, error)
         self._diagnostics[problem] = None
@@ -310,16 +310,11 @@ class SettingsCompiler:
         provider = provider_of(backend)
         is_anthropic = provider is not None and provider.kind == ANTHROPIC
         change, problems = credentials(self._snapshot, field.source.resource, field.value, is_anthropic)
-        self._diagnostics.update(dict.fromkeys(_not_enforced(field, error) for error in problems))
+        self._diagnostics.update(dict.fromkeys(field_not_enforced(field, error) for error in problems))
         return change
 
     def _cors(self, field: EffectiveField, phase: Phase) -> RouteChange:
         return traffic.cors(field.value, self._options)
-
-
-def _not_enforced(field: EffectiveField, error: Unenforceable, place: RequestPlace | None = None) -> Diagnostic:
-    part = UnenforcedSetting(field.path, error.path, str(error), restricts(field.path))
-    return not_enforced(field.source, part, place if part.restricts else None)
 
 
 CompileField = Callable[[SettingsCompiler, EffectiveField, Phase], RouteChange]

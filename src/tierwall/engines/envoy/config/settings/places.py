@@ -15,10 +15,11 @@ from tierwall.attach.place import BACKEND, Place
 from tierwall.attach.reach import RouteRule
 from tierwall.attach.target import GATEWAY_POLICIES, attachments
 from tierwall.core.diagnostics import Diagnostic
+from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.engines.envoy.config.usable_snapshot import refusal
 from tierwall.gateway.decide import Candidate, MergedField, Merger, merger
 from tierwall.gateway.model.conditional import ANY_REQUEST
-from tierwall.gateway.model.enforcement import UnenforcedSetting
+from tierwall.gateway.model.enforcement import UnenforcedSetting, restricts
 from tierwall.gateway.model.fields import Phase, Profile, Section
 from tierwall.gateway.model.places import AttachedLevel, Level, RequestPlace, levels
 from tierwall.gateway.unenforced import in_choosing_order, is_chosen, unenforced_in_force
@@ -170,6 +171,12 @@ def not_enforced(candidate: Candidate, part: UnenforcedSetting, closed: RequestP
         return candidate.resource.diagnostic(NOT_ENFORCED, f"{words}; requests pass without it", path, key=True)
     message = f"{words}; requests to {closed} are answered with 500"
     return candidate.resource.diagnostic(CLOSES, message, path, key=True)
+
+
+def field_not_enforced(field: EffectiveField, error: Unenforceable, place: RequestPlace | None = None) -> Diagnostic:
+    """Return the diagnostic of a field whose value Envoy cannot enforce; the place is closed if the field restricts."""
+    part = UnenforcedSetting(field.path, error.path, str(error), restricts(field.path))
+    return not_enforced(field.source, part, place if part.restricts else None)
 
 
 def place_of(gateway: Resource, listener: Listener, chain: Sequence[RouteRule] = ()) -> RequestPlace:

@@ -148,7 +148,7 @@ def test_a_world_does_not_change_when_its_inputs_or_results_are_changed() -> Non
     for resource in (world.find("AgentgatewayPolicy/infra/p"), *world.objects("AgentgatewayPolicy")):
         resource.value["spec"]["traffic"].clear()
     (difference,) = tierwall.diff(world.without("AgentgatewayPolicy/infra/p"), world, planes=["gateway"])
-    difference.after.value["request"] = "5s"
+    difference.after.value["request"] = "5s"  # type: ignore[union-attr]
     last = world.effective(gateway="infra/gw", listener="web")
     assert last.detail.effective["traffic.timeouts"].value == {"request": "1s"}
     with pytest.raises(AttributeError):

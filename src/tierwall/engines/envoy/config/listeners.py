@@ -275,7 +275,9 @@ class _ServedBuilder:
             streams = self._fence.guard(gateway, CLOSED, partial(self._stream_chains, gateway, kept)) or ()
             if chains or streams:
                 name = listener_name(gateway, port)
-                self._ports[name], self._streams[name] = (address, chains), streams
+                self._ports[name] = address, chains
+                # Where there are none, policies change nothing but filters and routes.
+                self._streams |= {name: streams} if streams else {}
 
     def _stream_chains(self, gateway: Resource, listeners: list[Listener]) -> tuple[StreamChain, ...]:
         """Return the filter chains of those listeners on one port whose bytes go on as they come."""

@@ -157,7 +157,7 @@ def _destination(to: RouteBackend, compiler: PolicyCompiler) -> Destination:
 
 
 def _ambiguous() -> Any:
-    """Return the first route: some servers read `/a/..;/b` as `/b`, and Envoy does not normalise it."""
+    """Return the first route: some servers read `/a/%2e%2e;/b` as `/b`, and Envoy unescapes it but goes no further."""
     out = route_components_pb2.Route(name="ambiguous")
     out.match.safe_regex.regex = r"(?s).*/\.{1,2};.*"
     out.direct_response.status = 400

@@ -561,7 +561,10 @@ def test_of_several_backend_tls_policies_those_that_count_nowhere_are_in_conflic
     of_port = [{"group": "", "kind": "Service", "name": "x", "sectionName": "web"}]
     other_port = [{"group": "", "kind": "Service", "name": "x", "sectionName": "else"}]
     assert said(backend_tls("b"), backend_tls("a")) == {"a": "Accepted", "b": "Conflicted"}
-    assert said(backend_tls("a"), backend_tls("b", targetRefs=of_port)) == {"a": "Conflicted", "b": "Accepted"}
+    # A policy about a port does not conflict with one about the whole Service.
+    assert said(backend_tls("a"), backend_tls("b", targetRefs=of_port)) == {"a": "Accepted", "b": "Accepted"}
+    ports = backend_tls("b", targetRefs=of_port), backend_tls("c", targetRefs=of_port), backend_tls("a")
+    assert said(*ports) == {"a": "Accepted", "b": "Accepted", "c": "Conflicted"}
     assert said(backend_tls("a"), backend_tls("b", targetRefs=other_port)) == {"a": "Accepted"}
 
 

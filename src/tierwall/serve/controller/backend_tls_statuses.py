@@ -1,8 +1,8 @@
 """The statuses of BackendTLSPolicies: one entry for each Gateway of ours that leads to a Service which they name.
 
 Gateway API, `PolicyStatus` and the conditions of BackendTLSPolicy. A policy that cannot be used is not accepted, and
-requests to its Services are answered with 500. One that another policy stands before at every port is `Conflicted`
-(docs/controller.md#gateways-and-routes).
+requests to its Services are answered with 500. One that is behind others with all that it names, the same Services and
+ports, is `Conflicted` (docs/controller.md#gateways-and-routes).
 """
 
 from __future__ import annotations
@@ -36,16 +36,20 @@ def plan_backend_tls(gateways: CompiledGateways) -> Mapping[Identity, tuple[Want
 
 
 def _at(snapshot: Snapshot, gateway: Resource) -> Mapping[Resource, Resource]:
-    """Return the policies about what a Gateway leads to, each with the one that counts at one of its ports."""
+    """Return the policies about what a Gateway leads to, each with the first of those that name the same.
+
+    That is the policy itself if it is first anywhere. A policy about a port and one about its Service are no rivals.
+    """
     paths = (path for path in gateway_graph(snapshot).request_paths() if path.gateway.identity == gateway.identity)
     refs = (path.backend for path in paths if path.backend is not None)
     backends = {(resource, ref.port) for ref in refs if (resource := ref.place.resource(snapshot)) is not None}
     out: dict[Resource, Resource] = {}
     for service, port in sorted(_ports(snapshot, backends), key=lambda each: (each[0].identity, each[1])):
-        about = policies_about(snapshot, service, port)
-        for policy in about:
+        firsts: dict[str | None, Resource] = {}
+        for policy, section in policies_about(snapshot, service, port):
+            first = firsts.setdefault(section, policy)
             if out.get(policy) is not policy:
-                out[policy] = about[0]
+                out[policy] = first
     return out
 
 
@@ -54,7 +58,7 @@ def _ports(snapshot: Snapshot, backends: Iterable[tuple[Resource, int]]) -> set[
 
 
 def _conditions(snapshot: Snapshot, policy: Resource, first: Resource) -> tuple[WantedCondition, ...]:
-    """Return the conditions of a policy; `first` is the one that counts, itself or another."""
+    """Return the conditions of a policy; `first` is the first of those that name the same, itself or another."""
     resolved = WantedCondition("ResolvedRefs", "True", "ResolvedRefs", "All references are resolved")
     try:
         tls_change(snapshot, policy, http2=False)
@@ -68,7 +72,7 @@ def _conditions(snapshot: Snapshot, policy: Resource, first: Resource) -> tuple[
             WantedCondition("ResolvedRefs", "False", reason, message),
         )
     if first is not policy:
-        words = f"{first.reference} counts at every port that it names"
+        words = f"{first.reference} names the same and comes first"
         return WantedCondition("Accepted", "False", "Conflicted", words), resolved
     return WantedCondition("Accepted", "True", "Accepted", "Policy is accepted"), resolved
 

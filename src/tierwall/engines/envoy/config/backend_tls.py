@@ -25,20 +25,21 @@ HINT = "correct the BackendTLSPolicy, or delete it if the backend has no TLS"
 def policy_of(snapshot: Snapshot, backend: Resource, port: int) -> Resource | None:
     """Return the policy about a backend, if any."""
     behind = service_port(snapshot, backend, port)
-    return next(iter(policies_about(snapshot, *behind)), None) if behind is not None else None
+    about = policies_about(snapshot, *behind) if behind is not None else []
+    return about[0][0] if about else None
 
 
-def policies_about(snapshot: Snapshot, service: Resource, number: int) -> list[Resource]:
-    """Return the policies about a port of a Service; the first counts."""
+def policies_about(snapshot: Snapshot, service: Resource, number: int) -> list[tuple[Resource, str | None]]:
+    """Return the policies about a port of a Service, each with the port's name if it names that; the first counts."""
     names = [str(entry.get("name")) for entry in list_of_maps(service.spec.get("ports")) if entry.get("port") == number]
     about = [
-        ("sectionName" not in ref, policy.seniority, policy)
+        ("sectionName" not in ref, policy.seniority, policy, ref.get("sectionName"))
         for policy in snapshot.in_namespace(*BACKEND_TLS_POLICY, service.namespace)
         for ref in list_of_maps(policy.spec.get("targetRefs"))
         if (ref.get("group", ""), ref.get("kind"), ref.get("name")) == ("", "Service", service.name)
         and ref.get("sectionName", None) in (None, *names)
     ]
-    return list(dict.fromkeys(policy for *_, policy in sorted(about, key=lambda each: each[:2])))
+    return [(policy, section) for *_, policy, section in sorted(about, key=lambda each: each[:2])]
 
 
 def tls_change(snapshot: Snapshot, policy: Resource, http2: bool) -> ClusterChange:

@@ -39,6 +39,15 @@ def test_help_has_an_example_that_calls_the_command(words: str) -> None:
     assert any(name in example for name in names), shown
 
 
+@pytest.mark.parametrize("words", [words for words, command in ALL.items() if isinstance(command, click.Group)])
+def test_a_group_alone_shows_its_help_where_no_summary_is_cut_short(words: str) -> None:
+    helped = CliRunner().invoke(root, [*words.split(), "--help"])
+    assert [line for line in helped.stdout.splitlines() if line.startswith("  ") and line.endswith("...")] == []
+    alone = CliRunner().invoke(root, words.split())
+    if words != "authorizer":  # it serves
+        assert (alone.exit_code, alone.stdout, alone.stderr) == (2, "", helped.stdout)
+
+
 @pytest.mark.parametrize("words", [words for words, command in ALL.items() if not isinstance(command, click.Group)])
 def test_completion_offers_every_option(words: str) -> None:
     completion = get_completion_class("bash")

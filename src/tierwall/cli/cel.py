@@ -153,7 +153,7 @@ class CelBatchParams(CelParams):
 @group.command("batch")
 @runs(CelBatchParams)
 def batch(params: CelBatchParams) -> None:
-    """Answer the questions in FILE, one JSON object per line; answers come in the same order and form.
+    """Answer the questions in FILE, one JSON object per line. Answers come in the same order and form.
 
     `-` reads standard input. A line that is not a question is answered with an error, and makes the exit code 1.
 
@@ -194,7 +194,7 @@ class CelPartialParams(CelParams):
 @group.command("partial")
 @runs(CelPartialParams)
 def partially(params: CelPartialParams) -> None:
-    """Print what is left of EXPRESSION when only some of its variables are known.
+    """Print what is left of EXPRESSION if some variables are known.
 
     The residual expression names no known variable, and gives what EXPRESSION gives for every value of the unknowns.
     `-o json` adds the unknowns that remain and the outcomes that are still possible.

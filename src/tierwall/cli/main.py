@@ -8,6 +8,7 @@ from copy import copy
 from typing import TypeAlias
 
 import click
+from click.exceptions import NoArgsIsHelpError
 
 from tierwall.cli.kubectl import PROGRAM as PLUGIN
 from tierwall.engines.table import enforced_with, offered_by
@@ -88,8 +89,8 @@ class LazyGroup(click.Group):
             from tierwall.core.unprintable import escape_unprintable
 
             words = escape_unprintable(error.message)
-            # A list of choices has lines of its own, and nothing from the command line.
-            if words == error.message or isinstance(error, click.MissingParameter):
+            # A list of choices and help have lines of their own, and nothing from the command line.
+            if words == error.message or isinstance(error, click.MissingParameter | NoArgsIsHelpError):
                 raise
             raise click.UsageError(words, ctx) from None
 

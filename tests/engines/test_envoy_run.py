@@ -274,7 +274,7 @@ def test_fed_envoys_outlive_a_killed_control_plane_and_obey_the_next(agents: Age
     try:
         socket = agents.folder / "xds" / "xds.sock"
         with agents.running("--no-envoy", f"--xds=unix:{socket}") as first:
-            process = EnvoyProcess(find_envoy(), socket, "fed", lambda _: None, 1)
+            process = EnvoyProcess(find_envoy(), socket, "fed", lambda _: None, lambda _: None, 1)
             loop.run_until_complete(process.start())
             eventually(lambda: caller.call("refund_order") == guarded, "the first policies")
             os.kill(first.process.pid, signal.SIGKILL)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -12,6 +14,8 @@ import pytest
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
+from tests.labs.envoy_lab import lab
+from tests.labs.envoy_lab import policy as rules
 from tests.labs.settings_lab import settings_lab
 from tests.labs.waiting import PATIENCE_S, eventually
 from tests.worlds.gateway_settings import Object, gateway, policy, route, service, to
@@ -21,6 +25,7 @@ from tierwall.engines.envoy.config.options import SocketAddress
 traces: Any = trace_service_pb2
 logs: Any = logs_service_pb2
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("needs_envoy")]
+_NAMES = ["time", "http.request.method", "url.path", "server.address", "client.address", "http.response.status_code"]
 COLLECTOR = {"backendRef": {"name": "collector", "port": 4317}}
 
 
@@ -104,10 +109,26 @@ def test_records_go_to_the_collector_of_the_gateway(collector: Collector) -> Non
         assert "duration" not in record
 
 
+def test_records_are_written_without_a_collector(tmp_path: Path) -> None:
+    log: Object = {
+        "filter": "request.method == 'POST'",
+        "attributes": {"add": [{"name": "team", "expression": "request.headers['x-team']"}], "remove": ["duration"]},
+    }
+    path = tmp_path / "log"
+    with path.open("wb") as file, settings_lab(world(accessLog=log), output=file.fileno()) as lab:
+        assert lab.send("/quiet").status == 200
+        assert lab.send("/loud?x=1", "POST", b"", x_team='a "red" one\t', x_status="503").status == 503
+        eventually(lambda: path.read_text().endswith("\n"), path.read_text)
+        (record,) = map(json.loads, path.read_text().splitlines())
+        assert (record["url.path"], record["http.response.status_code"]) == ("/loud?x=1", 503)
+        assert record["team"] == 'a "red" one'
+        assert set(record) == {*_NAMES, "team"}
+        assert lab.diagnostics == ()
+
+
 @pytest.mark.parametrize(
     ("frontend", "words"),
     [
-        ({"accessLog": {"attributes": {"remove": ["a"]}}}, "only to a collector"),
         ({"accessLog": {"otlp": {**COLLECTOR, "protocol": "HTTP"}}}, "only over gRPC"),
         ({"tracing": {**COLLECTOR, "randomSampling": "request.path == '/'"}}, "needs a constant"),
         ({"tracing": {"backendRef": {"name": "nowhere", "port": 1}}}, "no Service `shop/nowhere`"),
@@ -117,3 +138,25 @@ def test_what_cannot_be_sent_is_said_and_closes_nothing(frontend: Object, words:
     with settings_lab(world(**frontend)) as lab:
         assert lab.send("/").status == 200
         assert any(words in str(problem.message) and problem.code == "TW662" for problem in lab.diagnostics)
+
+
+def test_records_reach_the_output_of_run() -> None:
+    """An Envoy that Tierwall runs hands records over in whole lines, the last ones when it ends."""
+    with lab() as running:
+        logged = {
+            "apiVersion": "agentgateway.dev/v1alpha1",
+            "kind": "AgentgatewayPolicy",
+            "metadata": {"name": "log", "namespace": "shop"},
+            "spec": {
+                "targetRefs": [{"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "agents"}],
+                "frontend": {"accessLog": {"filter": "request.method == 'POST'"}},
+            },
+        }
+        running.publish([rules("guard", "find_order"), logged])
+        running.programmed()
+        running.until_ready(running.caller(), "find_order")
+        eventually(lambda: len(running.records) > 0, lambda: running.records)
+        assert running.caller().call("find_order") == "allowed"
+        running.do(running.process.stop())
+        assert {json.loads(line)["http.request.method"] for line in running.records} == {"POST"}
+        assert len(running.records) >= 2

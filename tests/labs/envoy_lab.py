@@ -199,6 +199,7 @@ class Lab:
         self._thread.start()
         self.decisions: list[Object] = []
         self.said: list[str] = []
+        self.records: list[bytes] = []
         self.options = EnvoyOptions(
             bind={"shop/agents:8443": SocketAddress("127.0.0.1", self.port), **(binds or {})},
             endpoints={"XBackend/shop/orders": SocketAddress("127.0.0.1", self.backend.port), **(endpoints or {})},
@@ -235,7 +236,9 @@ class Lab:
         return server
 
     async def _envoy(self, node: str) -> EnvoyProcess:
-        process = EnvoyProcess(find_envoy(), self.socket, node, self.said.append, 1, self.options.collector)
+        process = EnvoyProcess(
+            find_envoy(), self.socket, node, self.said.append, self.records.extend, 1, self.options.collector
+        )
         await process.start()
         return process
 

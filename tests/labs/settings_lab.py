@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+import subprocess
 import tempfile
 import threading
 import time
@@ -125,6 +126,7 @@ def settings_lab(
     elsewhere: Mapping[str, SocketAddress] | None = None,
     certificate: Certificate | None = None,
     answers: Mapping[str, str] | None = None,
+    output: int = subprocess.DEVNULL,
     **options: Any,
 ) -> Iterator[SettingsLab]:
     """Run an Envoy for the only listener of the only Gateway.
@@ -141,7 +143,7 @@ def settings_lab(
             **options,
         )
         resources, _ = compile(Snapshot.of(load_objects(objects)), wanted)
-        with StandaloneEnvoy(resources) as envoy:
+        with StandaloneEnvoy(resources, output=output) as envoy:
             (port,) = envoy.ports().values()
             yield SettingsLab(port, backend, resources.diagnostics)
     finally:

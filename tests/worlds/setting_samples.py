@@ -145,6 +145,11 @@ SAMPLES: tuple[Sample, ...] = (
             "otlp.protocol": "HTTP",
         },
     ),
+    Sample(
+        "frontend.accessLog",
+        {"attributes": {"remove": ["a"]}},
+        {"filter": "request.method == 'GET'", **_ATTRIBUTES},
+    ),
     Sample("frontend.accessLog", {"otlp": {"url": "http://a.example"}}, {"otlp.url": "http://b.example"}),
     Sample("frontend.accessLog", {"otlp": {**_ASKED, "protocol": "HTTP"}}, {"otlp.path": "/x"}),
     Sample(

@@ -32,6 +32,7 @@ from tierwall.engines.envoy.config.options import SocketAddress
 from tierwall.engines.envoy.control.process import EnvoyProcess, find_envoy
 from tierwall.engines.private import private_folder, write_private
 from tierwall.serve.cluster import first_of
+from tierwall.serve.decisionlog import DecisionLog
 from tierwall.serve.pages import HttpServer
 
 # The limit of one request, and the pauses after failures, in seconds.
@@ -96,7 +97,10 @@ class GatewayProxy:
             if signed is None:
                 return
             self._write(control_plane.folder, signed)
-            self.process = EnvoyProcess(envoy, control_plane, settings.node, self._send_message, settings.concurrency)
+            records = DecisionLog.open("-").append
+            self.process = EnvoyProcess(
+                envoy, control_plane, settings.node, self._send_message, records, settings.concurrency
+            )
             await self.process.start()
             while not stop.is_set():
                 seconds = max(0.0, (signed.due - datetime.now(UTC)).total_seconds())

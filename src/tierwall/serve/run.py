@@ -223,7 +223,11 @@ class ControlPlane:
             raise InputError(problems, load.loaded)
         assert isinstance(xds, Path)
         concurrency, collector = self._settings.concurrency, self.controller.options.collector
-        self.process = EnvoyProcess(envoy, xds, "tierwall", self._report_message, concurrency, collector)
+        # Decisions and records on one output keep whole lines.
+        records = self.log if self._settings.decision_log == "-" else DecisionLog.open("-")
+        self.process = EnvoyProcess(
+            envoy, xds, "tierwall", self._report_message, records.append, concurrency, collector
+        )
         await self.process.start()
 
     def _socket(self) -> Path:

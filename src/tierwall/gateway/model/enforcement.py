@@ -82,8 +82,8 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     "frontend.connect.mode=Route": _not("Envoy refuses CONNECT here"),
     "frontend.connect.mode=Tunnel": _not("Envoy refuses CONNECT here"),
     "frontend.accessLog": _limited(
-        "records go to a collector (`otlp`) over gRPC; listeners that share a port and have no TLS log as the first of"
-        " them does"
+        "records go to a collector (`otlp`) over gRPC, without one to the standard output of Envoy (of `run`) as JSON;"
+        " listeners that share a port and have no TLS log as the first of them does"
     ),
     "frontend.tracing": _limited(
         "spans go to a collector over gRPC, instead of where `run --otlp` says; `randomSampling` is a constant; of"

@@ -19,7 +19,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -99,7 +99,8 @@ def _version(path: Path) -> tuple[int, int, int]:
 class EnvoyProcess:
     """A supervised Envoy with a control plane.
 
-    `report` receives its log lines and a message whenever it is restarted; an OpenTelemetry `collector` its metrics.
+    `report` receives its log lines and a message whenever it is restarted, `records` the lines of access logs, and an
+    OpenTelemetry `collector` its metrics.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class EnvoyProcess:
         control_plane: Path | RemoteControlPlane,
         node: str,
         report: Report,
+        records: Callable[[Sequence[bytes]], None],
         concurrency: int | None = None,
         collector: SocketAddress | None = None,
     ) -> None:
@@ -117,6 +119,9 @@ class EnvoyProcess:
         self._config = Path(self._folder.name) / "bootstrap.json"
         write_private(self._config, json.dumps(bootstrap(control_plane, node, self.admin, collector)).encode())
         self._report = report
+        self._records = records
+        # The line of an access log whose end is still to come.
+        self._begun = b""
         self._concurrency = concurrency
         self._task: asyncio.Task[None] | None = None
         self._child: asyncio.subprocess.Process | None = None
@@ -142,7 +147,8 @@ class EnvoyProcess:
             with contextlib.suppress(ProcessLookupError):
                 child.terminate()
             try:
-                await asyncio.wait_for(child.wait(), 3)
+                # It writes its last records when it ends.
+                await asyncio.wait_for(asyncio.gather(child.wait(), self._copy(child)), 3)
             except TimeoutError:
                 child.kill()
                 await child.wait()
@@ -154,7 +160,8 @@ class EnvoyProcess:
         while True:
             assert self._child is not None
             start = loop.time()
-            await self._read(self._child)
+            self._begun = b""
+            await asyncio.gather(self._read(self._child), self._copy(self._child))
             code = await self._child.wait()
             if loop.time() - start > 10:
                 pause = FIRST_PAUSE
@@ -166,7 +173,8 @@ class EnvoyProcess:
             self._child = await self._spawn()
 
     async def _spawn(self) -> asyncio.subprocess.Process:
-        command = self._envoy.command(self._config, *DRAINING, "--log-format", "%l %n: %v")
+        flushing = ("--file-flush-interval-msec", "1000")
+        command = self._envoy.command(self._config, *DRAINING, *flushing, "--log-format", "%l %n: %v")
         if self._concurrency is not None:
             command += ["--concurrency", str(self._concurrency)]
         with contextlib.suppress(FileNotFoundError):
@@ -174,11 +182,26 @@ class EnvoyProcess:
         return await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
+            # It writes nothing there but the access logs that policies ask for.
+            stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             # Ctrl-C goes to the owner only, which then stops Envoy properly.
             start_new_session=True,
         )
+
+    async def _copy(self, child: asyncio.subprocess.Process) -> None:
+        """Hand over the access logs, whole lines only."""
+        assert child.stdout is not None
+        problem = ""
+        while chunk := await child.stdout.read(1 << 16):
+            *lines, self._begun = (self._begun + chunk).split(b"\n")
+            try:
+                self._records(lines)
+            except Exception as error:
+                # Envoy must not wait for a log that nobody takes.
+                if str(error) != problem:
+                    problem = str(error)
+                    self._report(f"access logs are lost: {problem}")
 
     async def _read(self, child: asyncio.subprocess.Process) -> None:
         assert child.stderr is not None

@@ -23,9 +23,12 @@ _PATIENCE_S = 60.0
 
 
 class StandaloneEnvoy:
-    """A running Envoy; InputError with Envoy's own message if it refuses the configuration."""
+    """A running Envoy; InputError with Envoy's own message if it refuses the configuration.
 
-    def __init__(self, resources: XdsResources, max_program_size: int = 100) -> None:
+    `output` is where it writes the access logs that policies ask for.
+    """
+
+    def __init__(self, resources: XdsResources, max_program_size: int = 100, output: int = subprocess.DEVNULL) -> None:
         self._folder = private_folder()
         folder = Path(self._folder.name)
         self.admin, self._log = folder / "admin.sock", folder / "log"
@@ -35,7 +38,7 @@ class StandaloneEnvoy:
         self.process = subprocess.Popen(
             find_envoy().command(config, *options),
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
+            stdout=output,
             stderr=subprocess.DEVNULL,
         )
         try:

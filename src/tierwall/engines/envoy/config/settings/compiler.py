@@ -217,7 +217,8 @@ class SettingsCompiler:
         return observability.tracing(field.value, self._collector(field, field.value))
 
     def _access_log(self, field: EffectiveField) -> Any:
-        return observability.access_log(field.value, self._collector(field, field.value["otlp"]))
+        collector = self._collector(field, field.value["otlp"]) if "otlp" in field.value else None
+        return observability.access_log(field.value, collector)
 
     def _collector(self, field: EffectiveField, value: Mapping[str, Any]) -> str:
         cluster, _ = endpoint(self._snapshot, field.source.resource, value, "collector", grpc=True)

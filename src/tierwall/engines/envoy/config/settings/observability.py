@@ -1,5 +1,7 @@
 """Traces and access logs of the frontend section, which go to an OpenTelemetry collector by OTLP over gRPC.
 
+Access logs without a collector are lines of JSON, which Envoy writes to its standard output.
+
 Attributes are expressions, which Envoy's own formatter evaluates. One that fails gives an empty text.
 """
 
@@ -12,6 +14,7 @@ from envoy.config.accesslog.v3 import accesslog_pb2
 from envoy.config.trace.v3 import opentelemetry_pb2
 from envoy.extensions.access_loggers.filters.cel.v3 import cel_pb2
 from envoy.extensions.access_loggers.open_telemetry.v3 import logs_service_pb2
+from envoy.extensions.access_loggers.stream.v3 import stream_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
 
 from tierwall.cel.syntax.printer import to_text
@@ -47,21 +50,42 @@ def tracing(value: Mapping[str, Any], cluster: str) -> Any:
     return out
 
 
-def access_log(value: Mapping[str, Any], cluster: str) -> Any:
-    """Return the log of a listener that sends a record of each request to the collector of a cluster."""
+def access_log(value: Mapping[str, Any], cluster: str | None) -> Any:
+    """Return the log of a listener: a record of each request, for the collector of a cluster if there is one."""
+    if cluster is None:
+        return _written_log(value)
     exporter = nested_map(value, "otlp")
     settings = logs_service_pb2.OpenTelemetryAccessLogConfig()
     settings.common_config.log_name = "tierwall"
     settings.common_config.transport_api_version = "V3"
     settings.common_config.grpc_service.envoy_grpc.cluster_name = cluster
     settings.common_config.grpc_service.timeout.seconds = TIMEOUT_S
-    attributes = {**_REQUEST_ATTRIBUTES, **dict(_added(value)), **dict(_added(exporter))}
-    for name in (*_removed(value), *_removed(exporter)):
-        attributes.pop(name, None)
-    for name, text in attributes.items():
+    for name, text in _attributes(value, exporter).items():
         settings.attributes.values.add(key=name).value.string_value = text
     out = accesslog_pb2.AccessLog(name="envoy.access_loggers.open_telemetry", typed_config=packed(settings))
-    conditions = [text for text in (value.get("filter"), exporter.get("filter")) if isinstance(text, str)]
+    return _filtered(out, value, exporter)
+
+
+def _written_log(value: Mapping[str, Any]) -> Any:
+    """Return the log of a listener that Envoy writes to its standard output."""
+    settings = stream_pb2.StdoutAccessLog()
+    settings.log_format.json_format.update({"time": "%START_TIME%", **_attributes(value)})
+    return _filtered(accesslog_pb2.AccessLog(name="envoy.access_loggers.stdout", typed_config=packed(settings)), value)
+
+
+def _attributes(*parts: Mapping[str, Any]) -> dict[str, str]:
+    """Return the attributes of a record; each part adds some and removes some."""
+    attributes = dict(_REQUEST_ATTRIBUTES)
+    for part in parts:
+        attributes |= _added(part)
+    for name in (name for part in parts for name in nested_map(part, "attributes").get("remove") or ()):
+        attributes.pop(name, None)
+    return attributes
+
+
+def _filtered(out: Any, *parts: Mapping[str, Any]) -> Any:
+    """Return a log of the requests for which the filters of all parts are true."""
+    conditions = [part["filter"] for part in parts if isinstance(part.get("filter"), str)]
     if conditions:
         text = " && ".join(f"({to_text(translated_setting(each, 'filter', of_response=True))})" for each in conditions)
         out.filter.extension_filter.name = "envoy.access_loggers.extension_filters.cel"
@@ -72,7 +96,3 @@ def access_log(value: Mapping[str, Any], cluster: str) -> Any:
 def _added(value: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for number, entry in enumerate(list_of_maps(nested_map(value, "attributes").get("add"))):
         yield entry["name"], formatted(entry["expression"], True, "attributes", "add", number, "expression")
-
-
-def _removed(value: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(nested_map(value, "attributes").get("remove") or ())

@@ -108,14 +108,12 @@ def _tracing(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
 
 
 def _access_log(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
-    if "otlp" not in value:
-        yield Unenforceable("Envoy sends logs only to a collector (`otlp`); the decision log takes the place of others")
-        return
     for part, path in ((value, ()), (nested_map(value, "otlp"), ("otlp",))):
         if "filter" in part:
             yield from _tried(partial(translated_setting, of_response=True), part["filter"], *path, "filter")
         yield from _attributes(part, *path)
-    yield from _collector(nested_map(value, "otlp"), "otlp")
+    if "otlp" in value:
+        yield from _collector(nested_map(value, "otlp"), "otlp")
 
 
 def _collector(value: Mapping[str, Any], *path: str | int) -> Iterator[Unenforceable]:

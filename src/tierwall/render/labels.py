@@ -99,13 +99,13 @@ def _at(start: Point, end: Point, share: float) -> Point:
     return start[0] + (end[0] - start[0]) * across, start[1] + (end[1] - start[1]) * smooth
 
 
-def _crossings(strips: dict[int, list[tuple[float, float, int]]], box: _Box, own: int) -> int:
+def _crossings(strips: dict[int, list[tuple[float, float, int]]], box: _Box, itself: int) -> int:
     """Return how many other routes a box covers."""
     return len(
         {
             number
             for strip in range(int(box.left // _STRIP), int(box.right // _STRIP) + 1)
             for x, y, number in strips.get(strip, ())
-            if number != own and box.left < x < box.right and box.top < y < box.bottom
+            if number != itself and box.left < x < box.right and box.top < y < box.bottom
         }
     )

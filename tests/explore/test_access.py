@@ -149,3 +149,25 @@ def test_every_answer_has_the_headers_whatever_is_asked(lab: ExplorerLab, monkey
         assert answer.status_code == status
         assert {name: answer.headers[name] for name in HEADERS} == HEADERS
         assert "access-control-allow-origin" not in answer.headers
+
+
+def test_cookies_of_other_servers_keep_nobody_out(lab: ExplorerLab) -> None:
+    name, token = lab.server.access.cookie, lab.server.access.token
+    ours = f"{name}={token}"
+    for cookies in (
+        f'a b="; {ours}',
+        f'{{"json": [1, 2]}}; {ours}',
+        f"{ours}; {name}=planted",
+        f"{name}=planted; {ours}",
+        f"; ;=;{ours};;",
+    ):
+        assert lab.stranger.get("/index.json", headers={"Cookie": cookies}).status_code == 200, cookies
+    several = [("Cookie", "theirs=1"), ("Cookie", ours)]
+    assert lab.stranger.get("/index.json", headers=several).status_code == 200
+    for cookies in (f"x{ours}", f"{name}-1={token}", f'{name}="{token}"', f"{name} {token}", f"{name}={token}x", "="):
+        assert lab.stranger.get("/index.json", headers={"Cookie": cookies}).status_code == 403, cookies
+
+
+def test_a_body_with_two_lengths_is_refused(lab: ExplorerLab) -> None:
+    headers = {"Content-Type": "application/yaml", "Content-Length": "3", "Transfer-Encoding": "chunked"}
+    assert lab.client.post("/change", headers=headers, content=iter([b"a"])).status_code == 400

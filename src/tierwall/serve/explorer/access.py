@@ -9,7 +9,6 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Iterable, Mapping
-from http.cookies import CookieError, SimpleCookie
 
 from msgspec import Struct
 
@@ -84,6 +83,8 @@ class Access(Struct, frozen=True):
         )
         if site not in (None, "same-origin", "none") and not is_navigation:
             return Refusal(403, "requests from other sites are not answered")
+        if "content-length" in headers and "transfer-encoding" in headers:
+            return Refusal(400, "a body has one length")
         if method == "POST" and path == CHANGE:
             return self._refused_change(headers)
         if method not in ("GET", "HEAD"):
@@ -106,9 +107,10 @@ class Access(Struct, frozen=True):
         return None
 
     def has_token(self, cookies: str) -> bool:
-        """Whether the cookies of a request have the token."""
-        try:
-            morsel = SimpleCookie(cookies).get(self.cookie)
-        except CookieError:
-            return False
-        return morsel is not None and self.is_token(morsel.value)
+        """Whether the cookies of a request have the token.
+
+        Other servers of this machine share their cookies with this one, whatever their ports are: what they wrote into
+        theirs, or under this name, must keep nobody out.
+        """
+        pairs = (pair.partition("=") for pair in cookies.split(";"))
+        return any(name.strip() == self.cookie and self.is_token(value.strip()) for name, _, value in pairs)

@@ -78,7 +78,7 @@ class ExplorerApp:
         given = request.query_params.get("token")
         if given is not None and self._access.is_token(given):
             return self._admitted(request)
-        if not self._access.has_token(request.headers.get("cookie", "")):
+        if not self._access.has_token(";".join(request.headers.getlist("cookie"))):
             words = "open the address that `tierwall ui` printed: it has the token, which is new after each start"
             return PlainTextResponse(f"{words}\n", 403)
         if path.startswith("/static/"):

@@ -19,13 +19,12 @@ from msgspec import Struct
 from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError
 from tierwall.serve.explorer.access import Access
 from tierwall.serve.explorer.app import ExplorerApp
+from tierwall.serve.explorer.connections import explorer_protocol
 from tierwall.serve.explorer.followed import ExplorerFollower
 from tierwall.serve.follower import ObjectSource, until_signalled
 
 # How long the file lives from which a browser learns the address, in seconds.
 OPENING_S = 30.0
-# The most connections at a time.
-MAX_CONNECTIONS = 200
 
 
 class ExplorerSettings(Struct, frozen=True, kw_only=True):
@@ -59,17 +58,19 @@ class ExplorerServer:
         self._app = ExplorerApp(follower, self.access)
         self._config = uvicorn.Config(
             self._app.app,
-            http="h11",
+            http=explorer_protocol(),
             ws="none",
             interface="asgi3",
             lifespan="off",
             log_config=None,
+            # Whoever sends nonsense must not fill the terminal.
+            log_level="error",
             access_log=False,
+            proxy_headers=False,
             server_header=False,
             ssl_certfile=settings.tls_cert,
             ssl_keyfile=settings.tls_key,
             timeout_graceful_shutdown=1,
-            limit_concurrency=MAX_CONNECTIONS,
             h11_max_incomplete_event_size=64 << 10,
         )
         try:

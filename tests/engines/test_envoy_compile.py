@@ -236,6 +236,30 @@ def test_an_unsupported_filter_closes_its_rule() -> None:
     assert mirrored.direct_response.status == 500
 
 
+def filtered(kind: str, /, **value: Any) -> Object:
+    """Return a rule with a filter."""
+    return {"filters": [{"type": kind, kind[:1].lower() + kind[1:] if kind != "CORS" else "cors": value}]}
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        (filtered("ExtensionRef", group="x", kind="Filter", name="y"), "AgentgatewayPolicy"),
+        (filtered("RequestHeaderModifier", remove=["hOST"]), "URLRewrite with `hostname`"),
+        (filtered("ResponseHeaderModifier", set=[{"name": "Content-Length", "value": "1"}]), "leave it out"),
+        ({"matches": [{"path": {"type": "RegularExpression", "value": "(/a{500}){500}"}}]}, "shorter pattern"),
+        (filtered("CORS", allowOrigins=["*"], allowCredentials=True, exposeHeaders=["*"]), "name the headers"),
+        ({"sessionPersistence": {"sessionName": "s"}}, "let servers share sessions"),
+    ],
+)
+def test_a_hint_says_what_to_write_instead(rule: Object, words: str) -> None:
+    backend = {"group": NETWORKING, "kind": "XBackend", "name": "open"}
+    spec = {"parentRefs": [{"name": "gate"}], "rules": [{"backendRefs": [backend], **rule}]}
+    route = manifest("gateway.networking.k8s.io/v1", "HTTPRoute", "closed", spec)
+    [problem] = [each for each in compiled([route]).diagnostics if each.code == "TW655"]
+    assert words in (problem.hint or "")
+
+
 def https(name: str, **tls: Any) -> Object:
     listener = {"name": "tls", "port": 443, "protocol": "HTTPS", "tls": {"certificateRefs": [{"name": name}]}}
     spec = {"gatewayClassName": "c", "listeners": [listener], **({"tls": tls} if tls else {})}

@@ -33,7 +33,7 @@ from tierwall.engines.envoy.config.model_backends import PathChange, unread_path
 from tierwall.engines.envoy.config.names import PLACE, backend_of_cluster
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.planned_backends import UNSUPPORTED, BackendPlanner, Mirror, RouteBackend
-from tierwall.engines.envoy.config.route_rules import apply_filters, is_plain, plain_match, precedence
+from tierwall.engines.envoy.config.route_rules import apply_filters, hint_about, is_plain, plain_match, precedence
 from tierwall.engines.envoy.config.settings.compiler import SettingsCompiler
 from tierwall.engines.envoy.config.settings.places import place_of
 from tierwall.engines.envoy.config.settings.repeated_headers import refuse_repeats
@@ -317,8 +317,8 @@ def _failing(end: ChainEnd, options: EnvoyOptions) -> list[PlannedRoute]:
 def _not_supported(end: ChainEnd, problem: str) -> Diagnostic:
     """Return the diagnostic of a rule that answers 500."""
     effect = "gets no requests" if problem == SEVERAL_PATTERNS else "answers 500"
-    message, hint = f"{problem} is not supported: the rule {effect}", HINTS.get(problem, "")
-    return end.last.route.diagnostic(UNSUPPORTED, message, ("spec", "rules"), hint=hint)
+    message, words = f"{problem} is not supported: the rule {effect}", HINTS.get(problem) or hint_about(problem)
+    return end.last.route.diagnostic(UNSUPPORTED, message, ("spec", "rules"), hint=words)
 
 
 def _with_settings(planned: PlannedRoute, settings: RouteSettings) -> PlannedRoute:

@@ -30,6 +30,17 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@%/-]{0,1023}", re.ASCII)
 _PLAIN_TEXT = re.compile(r"[!-~]{1,1024}", re.ASCII)
 _DEFAULT_MAX_AGE_SECONDS = 5
+# What to write instead, by how a problem begins.
+_HINTS: Mapping[str, str] = {
+    "filter ": "write it as a filter of the Gateway API, or in an AgentgatewayPolicy about the route",
+    "a change of header `host`": "write URLRewrite with `hostname`",
+    "a change of header ": "leave it out: Envoy sets it, or it is one of Tierwall's own",
+    "a control character ": "leave the character out",
+    "pattern ": "write a shorter pattern, or several matches; its syntax is that of RE2",
+    "origin ": "write shorter origins",
+    "`exposeHeaders` ": "name the headers",
+    "replacing prefix ": "match a shorter prefix",
+}
 
 
 def route_match(value: Mapping[str, Any], max_program_size: int) -> Any:
@@ -166,6 +177,11 @@ def apply_filters(
     for entry in list_of_maps(filters):
         unsupported = unsupported or _apply_filter(route, match, entry, listener, max_program_size)
     return unsupported
+
+
+def hint_about(problem: str) -> str:
+    """Return what to write instead of what cannot be applied, or an empty string."""
+    return next((words for begin, words in _HINTS.items() if problem.lower().startswith(begin.lower())), "")
 
 
 def _apply_filter(

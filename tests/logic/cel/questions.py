@@ -82,7 +82,7 @@ class Expressions:
         if depth > 0 and self._choose(3) != 0:
             return self._compound(depth - 1, scope)
         text, word = self.text(scope), self.word()
-        match self._choose(22):
+        match self._choose(25):
             case 0 | 1:
                 return f"{text} {self.pick(('==', '!='))} {word}"
             case 2:
@@ -126,6 +126,23 @@ class Expressions:
                 return f"optional.ofNonZeroValue(object.{self.pick(('x', 'n', 'name', 'items'))}).hasValue()"
             case 20:
                 return f"{{'a': true, 'b': false}}[{text}]"
+            case 21:
+                left, right = (
+                    self.pick(("object.tags", "other.tags", "object.x", "request.groups", "[1, 'a']")) for _ in range(2)
+                )
+                return f"({left} + {right}).{self.pick(('all', 'exists'))}(t, {self.boolean(0, (*scope, 't:text'))})"
+            case 22:
+                left, right = (self.pick(("object.tags", "object.n", "object.name", "object.x")) for _ in range(2))
+                uses = (
+                    f"{word} in ({left} + {right})",
+                    f"has(({left} + {right}).x)",
+                    f"cel.bind(s, {left} + {right}, s.all(t, t == {word}))",
+                )
+                return self.pick(uses)
+            case 23:
+                whole = self.pick((text, "object.x", "object.b", "other.name"))
+                value = self.pick((word, "'true'"))
+                return f"string({whole}) {self.pick(('==', '!='))} {value}"
             case _:
                 return f"(object.tags + [{text}]).exists(t, {self.boolean(0, (*scope, 't:text'))})"
 

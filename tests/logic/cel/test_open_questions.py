@@ -203,7 +203,7 @@ class TestPlantedFaults:
     """Faults that would make false proofs must be found by what stands above."""
 
     def test_outcomes_shared_by_text_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(open_outcome, "_identity", lambda leaf: 0)
+        monkeypatch.setattr(open_outcome, "identity", lambda leaf: 0)
         monkeypatch.setattr(open_outcome, "_term_identity", lambda term: 0)
         question = OpenlyWritten("[object].exists(i, i.n + 1 == 2)", "[other].exists(i, i.n + 1 == 2)")
         assert not possible(question, True, False)

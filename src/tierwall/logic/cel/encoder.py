@@ -41,6 +41,7 @@ from tierwall.logic.cel.terms import (
     merged,
     missing,
     optional,
+    refuse_doubtful,
     under,
 )
 from tierwall.logic.cel.unknown import Demands, Unknown, UnknownWorld, ValueKind
@@ -98,6 +99,9 @@ class Encoder:
         self._variables = variables
         self._comparing = LeafComparison(world)
         self._functions = Functions(self._comparing, environment)
+        # By comprehension, its names, and what it comes to for what these mean.
+        self._names: dict[ast.Expr, frozenset[str]] = {}
+        self._comprehensions: dict[tuple[ast.Expr, tuple[int, ...]], tuple[list[Term], Term]] = {}
 
     def rails(self, node: ast.Expr) -> Rails:
         """Return when an expression is true, and when it is false."""
@@ -197,6 +201,7 @@ class Encoder:
             ):
                 return []
             return [(TRUE, Constant(optional_field(leaf.value, name)))]
+        refuse_doubtful(leaf)
         inner = leaf.value if isinstance(leaf, SomeValue) else leaf
         if isinstance(inner, Constant):
             return (
@@ -212,6 +217,7 @@ class Encoder:
         return term if field is None else [(present, SomeValue(field.value)), *term]
 
     def _has(self, leaf: Leaf, name: str) -> Term:
+        refuse_doubtful(leaf)
         inner = leaf.value if isinstance(leaf, SomeValue) else leaf
         match inner:
             case Unknown():
@@ -313,7 +319,7 @@ class Encoder:
         value = self._term(node.value, scope)
         if node.macro == "bind":
             body = self._term(node.body, {**scope, node.variable: value})
-            return under(self._circuit, defined(self._circuit, value), body)
+            return under(self._circuit, self._circuit.any_of(guard for guard, _ in value), body)
 
         def present(leaf: Leaf) -> Term:
             if isinstance(leaf, Constant) and isinstance(leaf.value, OptionalValue):
@@ -330,6 +336,17 @@ class Encoder:
         return self._each(value, present)
 
     def _comprehension(self, node: ast.Comprehension, scope: Mapping[str, Term]) -> Term:
+        """A comprehension about the same values comes to the same: a loop around it asks for no more elements."""
+        if node not in self._names:
+            self._names[node] = frozenset(ast.names(node))
+        used = [scope[name] for name in sorted(self._names[node] & scope.keys())]
+        key = node, tuple(map(id, used))
+        if key not in self._comprehensions:
+            # The terms are kept, so that no other one gets the same id.
+            self._comprehensions[key] = used, self._looped(node, scope)
+        return self._comprehensions[key][1]
+
+    def _looped(self, node: ast.Comprehension, scope: Mapping[str, Term]) -> Term:
         if len(node.variables) != 1 or node.macro == "sortBy":
             raise Unsupported(f"`{node.macro}` with {len(node.variables)} variables", node.at)
         circuit = self._circuit

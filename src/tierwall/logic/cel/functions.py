@@ -19,8 +19,10 @@ from tierwall.cel.partial_evaluation.signature import result_of_call
 from tierwall.cel.values import NUMERIC, OptionalValue, map_keys
 from tierwall.logic.cel.language import StringView
 from tierwall.logic.cel.outcome import Possible
+from tierwall.logic.cel.sums import Sums
 from tierwall.logic.cel.terms import (
     NOTHING,
+    Computed,
     Constant,
     Items,
     Leaf,
@@ -55,13 +57,15 @@ class Functions:
         self._world = comparing.world
         self._circuit = comparing.circuit
         self._environment = environment
+        sums = Sums(comparing)
         self._special: dict[str, Callable[..., Term]] = {
             "_==_": self._equal,
             "_!=_": self._not_equal,
             "@in": self._in,
             "_[_]": self._index,
             "_[?_]": self._optional_index,
-            "_+_": self._plus,
+            "_+_": sums.plus,
+            "string": sums.string,
             "size": self._size,
             "lowerAscii": lambda leaf: self._seen(leaf, StringView.LOWER),
             "upperAscii": lambda leaf: self._seen(leaf, StringView.UPPER),
@@ -95,6 +99,12 @@ class Functions:
             return self._computed(function, [leaf.value for leaf in leaves if isinstance(leaf, Constant)])
         if find_dispatcher(self._environment, function, len(leaves)) is None:
             return []
+        container = {"_[_]": 0, "@in": 1}.get(function)
+        if container is not None and isinstance(leaves[container], Computed):
+            return []
+        computed = next((leaf for leaf in leaves if isinstance(leaf, Computed)), None)
+        if computed is not None and function != "_+_":
+            raise Unsupported(computed.function)
         if function in _ORDER:
             return self._order(function, *leaves)
         if function in _STRING_TESTS and len(leaves) == 2:
@@ -293,28 +303,6 @@ class Functions:
             return []
         present, term = items.entries[place]
         return under(self._circuit, present, term)
-
-    def _plus(self, left: Leaf, right: Leaf) -> Term:
-        sides: list[tuple[int, Items]] = []
-        for leaf in (left, right):
-            if isinstance(leaf, Items):
-                sides.append((TRUE, leaf))
-            elif isinstance(leaf, Constant) and isinstance(leaf.value, list):
-                entries = tuple((TRUE, [(TRUE, Constant(item))]) for item in leaf.value)
-                sides.append((TRUE, Items(entries, lambda count: None)))  # type: ignore[arg-type]
-            elif isinstance(leaf, Unknown) and leaf.is_kind(ValueKind.LIST) != FALSE:
-                sides.append((leaf.is_kind(ValueKind.LIST), self._comparing.items(leaf, ValueKind.LIST)))
-        if len(sides) < 2 or all(isinstance(leaf, Unknown) for leaf in (left, right)):
-            raise Unsupported("+ with a value that is not known")
-        (first_guard, first), (second_guard, second) = sides
-
-        def ask_for(count: int) -> None:
-            first.ask_for(count)
-            second.ask_for(count)
-
-        is_dense = second.is_dense and all(present == TRUE for present, _ in first.entries)
-        joined = Items((*first.entries, *second.entries), ask_for, is_dense)
-        return [(self._circuit.all_of((first_guard, second_guard)), joined)]
 
     def _size(self, leaf: Leaf) -> Term:
         match leaf:

@@ -19,13 +19,12 @@ from tierwall.cel.environment import Environment
 from tierwall.cel.syntax import ast
 from tierwall.cel.syntax.printer import to_text
 from tierwall.logic.cel.outcome import Possible
-from tierwall.logic.cel.terms import Constant, Leaf, MissingData, SeenString, Term
+from tierwall.logic.cel.terms import Leaf, MissingData, Term, identity
 from tierwall.logic.circuit import FALSE, Circuit
 from tierwall.logic.unsupported import Unsupported
 
 # Answers by the policies of the side that it is asked on.
 _NEVER_THE_SAME = frozenset(("authorizer",))
-_PLAIN = (str, int, float, bool, type(None))
 
 
 class OpenOutcome(msgspec.Struct, frozen=True, eq=False):
@@ -100,7 +99,7 @@ class OpenOutcomes:
             key = (
                 text,
                 id(environment),
-                tuple((name, _identity(leaf)) for name, leaf in sorted(free.items())),
+                tuple((name, identity(leaf)) for name, leaf in sorted(free.items())),
                 tuple((name, _term_identity(term)) for name, term in sorted(bound.items())),
             )
         if key not in self._outcomes:
@@ -125,15 +124,5 @@ class OpenOutcomes:
         return Possible(true, false, may_be_true, any_of((false, all_of((missing, variable())))), missing)
 
 
-def _identity(leaf: Leaf) -> Hashable:
-    match leaf:
-        case Constant(value=value) if type(value) in _PLAIN:
-            return type(value), repr(value)
-        case SeenString():
-            return leaf.of, leaf.view
-    # Others are the same only as the same object; the key keeps it.
-    return leaf
-
-
 def _term_identity(term: Term) -> Hashable:
-    return tuple((guard, _identity(leaf)) for guard, leaf in term)
+    return tuple((guard, identity(leaf)) for guard, leaf in term)

@@ -48,7 +48,7 @@ def settle_open(
         try:
             result = build(world, opened)
             if len(given_up) == before and demands.covers(world.found):
-                return Values(world), opened, result
+                return Values(world, opened.test), opened, result
             if rounds > MAX_ROUNDS // 4:
                 raise WorldLimit("lists that depend on each other")
         except RecursionError:
@@ -161,7 +161,10 @@ def real_literals(outcome: OpenOutcome, values: Values, model: CircuitSolver) ->
             absent.append(name)
             continue
         first, _, rest = name.partition(".")
-        inner = values.leaf(leaf, model)
+        try:
+            inner = values.leaf(leaf, model)
+        except Unsupported:
+            return None
         known[first] = {**known.get(first, {}), rest: inner} if rest else inner  # type: ignore[dict-item]
     if absent or possible.is_missing != FALSE:
         return _left_over(outcome, known, absent)

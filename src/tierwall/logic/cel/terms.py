@@ -6,7 +6,7 @@ the constants true and false under two guards, so that `&&` and `||` absorb erro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import TypeAlias
 
 import msgspec
@@ -53,6 +53,17 @@ class Items(msgspec.Struct, frozen=True, eq=False):
     is_dense: bool = True
 
 
+class Computed(msgspec.Struct, frozen=True, eq=False):
+    """A string or a number that a function makes of some values. Nobody can tell more of it: what asks is given up.
+
+    Where it `may_fail`, nobody can tell whether there is one either.
+    """
+
+    function: str
+    of: tuple[Leaf, ...]
+    may_fail: bool = False
+
+
 class MissingData(msgspec.Struct, frozen=True):
     """A value that depends on data that a request does not carry. It is left over, as in partial evaluation.
 
@@ -62,12 +73,32 @@ class MissingData(msgspec.Struct, frozen=True):
     possible: int = outcomes.ANY
 
 
-Leaf: TypeAlias = Constant | SomeValue | SeenString | Size | Items | Unknown | MissingData
+Leaf: TypeAlias = Constant | SomeValue | SeenString | Size | Items | Computed | Unknown | MissingData
 Term: TypeAlias = list[tuple[int, Leaf]]
 
 MISSING, MISSING_BOOL = MissingData(), MissingData(outcomes.BOOL)
+_PLAIN = (str, int, float, bool, type(None))
 TRUTH, FALSEHOOD = Constant(True), Constant(False)
 NOTHING = Constant(NONE)
+
+
+def identity(leaf: Leaf) -> Hashable:
+    """Return what two leaves have in common just if they are the same value."""
+    match leaf:
+        case Constant(value=value) if type(value) in _PLAIN:
+            return type(value), repr(value)
+        case SeenString():
+            return leaf.of, leaf.view
+        case Computed(function=function, of=parts):
+            return function, *map(identity, parts)
+    # Others are the same only as the same object; the key keeps it.
+    return leaf
+
+
+def refuse_doubtful(leaf: Leaf) -> None:
+    """Refuse a value that may be an error, where that counts and nothing else does."""
+    if isinstance(leaf, Computed) and leaf.may_fail:
+        raise Unsupported(leaf.function)
 
 
 def optional(leaf: Leaf) -> Leaf:
@@ -77,6 +108,8 @@ def optional(leaf: Leaf) -> Leaf:
 
 def defined(circuit: Circuit, term: Term) -> int:
     """Return the literal that says that a term is not an error."""
+    for _, leaf in term:
+        refuse_doubtful(leaf)
     return circuit.any_of(guard for guard, _ in term)
 
 

@@ -279,6 +279,7 @@ class UnknownWorld:
         self.found = Demands({}, {}, {})
         self.unknowns: list[Unknown] = []
         self.equalities: dict[ValueKind, dict[tuple[int, int], int]] = {}
+        self._computations: dict[Hashable, int] = {}
         # The expression that is being written down. What it asks for is kept, to blame it for a limit: of each unknown
         # the languages (None: something else), and how much everything grew.
         self.owner: Hashable | None = None
@@ -300,6 +301,12 @@ class UnknownWorld:
         if (first, second) not in known:
             known[first, second] = self.circuit.variable()
         return known[first, second]
+
+    def may_succeed(self, key: Hashable) -> int:
+        """Return the literal that says that a computation of numbers does not overflow; equal keys are the same one."""
+        if key not in self._computations:
+            self._computations[key] = self.circuit.variable()
+        return self._computations[key]
 
     def at_least(self, literals: Iterable[int], count: int) -> int:
         """Return the literal that says whether so many of these are true."""

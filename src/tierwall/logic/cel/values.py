@@ -8,7 +8,7 @@ themselves.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import combinations, pairwise
 from math import inf, nextafter
@@ -18,13 +18,13 @@ import msgspec
 
 from tierwall.cel.values import INT_MAX, INT_MIN, UINT_MAX, OptionalValue, Uint
 from tierwall.logic.cel.language import Languages, by_simplicity, seen
-from tierwall.logic.cel.terms import Constant, Items, Leaf, SeenString, Size, SomeValue
+from tierwall.logic.cel.terms import Computed, Constant, Items, Leaf, SeenString, Size, SomeValue
 from tierwall.logic.cel.unknown import Number, Shape, Unknown, UnknownWorld, ValueKind
 from tierwall.logic.circuit import TRUE
 from tierwall.logic.solver import CircuitSolver
 from tierwall.logic.unsupported import Unsupported, WorldLimit
 
-MAX_GROUP = 12
+MAX_GROUP = 32
 _CONTAINERS = (ValueKind.LIST, ValueKind.MAP)
 
 
@@ -46,8 +46,10 @@ class ValueRegion(msgspec.Struct, frozen=True):
 class Values:
     """The regions of every unknown of a world. Making it adds the clauses; nothing may be asked of the world later."""
 
-    def __init__(self, world: UnknownWorld) -> None:
+    def __init__(self, world: UnknownWorld, opened: Callable[[Hashable, Unsupported], int] | None = None) -> None:
+        """`opened` returns the literal of a test that may hold or not, for what is not known of the values."""
         self.world = world
+        self._opened = opened
         # By kind and unknown: its regions and their literals, and the group that it belongs to.
         self._places: dict[tuple[ValueKind, int], list[tuple[int, ValueRegion]]] = {}
         self._groups: dict[ValueKind, dict[int, list[Unknown]]] = {}
@@ -118,6 +120,8 @@ class Values:
                 return [self.leaf(inner, model) for inner in chosen if inner is not None]
             case Constant(value=value):
                 return value
+            case Computed(function=function):
+                raise Unsupported(function)
         raise ValueError("missing data has no value")
 
     def places(self, unknown: Unknown, kind: ValueKind) -> Sequence[tuple[int, ValueRegion]]:
@@ -217,14 +221,19 @@ class Values:
     def _transitive(self, kind: ValueKind, group: list[Unknown]) -> None:
         if len(group) < 3:
             return
-        if kind is ValueKind.NUMBER and any(unknown.shape.number == "number" for unknown in group):
-            raise Unsupported("== between three numbers that may be doubles")
         equality, require = self.world.equality, self.world.circuit.require
+        strange: tuple[int, ...] = ()
+        if kind is ValueKind.NUMBER and any(unknown.shape.number == "number" for unknown in group):
+            # Two large integers that differ may both equal one double.
+            error = Unsupported("== between three numbers that may be doubles")
+            if self._opened is None:
+                raise error
+            strange = (self._opened(tuple(unknown.number for unknown in group), error),)
         for a, b, c in combinations(group, 3):
             ab, bc, ac = equality(kind, a, b), equality(kind, b, c), equality(kind, a, c)
-            require(-ab, -bc, ac)
-            require(-ab, -ac, bc)
-            require(-ac, -bc, ab)
+            require(-ab, -bc, ac, *strange)
+            require(-ab, -ac, bc, *strange)
+            require(-ac, -bc, ab, *strange)
 
     def _strings(self, group: list[Unknown]) -> list[ValueRegion]:
         languages = self.world.languages

@@ -21,10 +21,14 @@ def main(program: str | None = None) -> None:
     """Run the command line, under another name than that of the process if one is given."""
     gc.set_threshold(COLLECT_AFTER)
     atexit.register(gc.freeze)
-    from tierwall.cli.main import main
-
     try:
+        from tierwall.cli.main import main
+
         main(program)
+    except KeyboardInterrupt:
+        # Click handles it while a command runs; before that, modules are imported.
+        sys.stderr.write("\nAborted!\n")
+        sys.exit(1)
     except SystemExit as ended:
         if isinstance(ended.code, int):
             _end(ended.code)

@@ -80,3 +80,20 @@ def test_what_the_encoding_of_the_terminal_lacks_is_escaped() -> None:
     done = shell(f"PYTHONIOENCODING=latin-1 tierwall {QUESTION}")
     assert (done.returncode, done.stderr) == (3, "")
     assert "for it \\u2192 namespace: NetworkPolicy/shop/db-from-api denied" in done.stdout
+
+
+def test_an_interrupt_while_modules_are_imported_is_no_traceback() -> None:
+    script = """
+import sys
+from tierwall.__main__ import main
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "tierwall.cli":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupting())
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "\nAborted!\n")

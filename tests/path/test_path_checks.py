@@ -62,9 +62,15 @@ def test_a_way_around_names_a_caller_and_what_lets_it_in() -> None:
     (finding,) = found(world(pod("agents", "another")), "TW414")
     assert finding.message == (
         "2 pods can call XBackend/prod/payments without passing Gateway/prod/gw, so XAccessPolicy/prod/guard cannot "
-        "stop them: those of Pod/agents/another and Pod/agents/shopper-0; agents/shopper-0 reaches prod/payments-0 on "
-        "TCP port 9000, because no policy closes that port"
+        "stop them, agents/another and agents/shopper-0: agents/shopper-0 reaches prod/payments-0 on TCP port 9000, "
+        "because no policy closes that port"
     )
+    (finding,) = found(world(), "TW414")
+    assert finding.message == (
+        "agents/shopper-0 can call XBackend/prod/payments without passing Gateway/prod/gw, so XAccessPolicy/prod/guard "
+        "cannot stop it: it reaches prod/payments-0 on TCP port 9000, because no policy closes that port"
+    )
+    assert finding.related_objects == ()
     (finding,) = found(world(closed(ONLY_GATEWAY, {"from": [{"namespaceSelector": {}}]})), "TW414")
     assert "because NetworkPolicy/prod/payments ingress[1] lets it in" in finding.message
     assert finding.hint == "narrow NetworkPolicy/prod/payments ingress[1]"
@@ -109,6 +115,55 @@ def test_a_backend_on_the_network_of_its_node_cannot_be_closed() -> None:
     (finding,) = found(world(host, closed()), "TW414")
     assert "because policies do not apply to the network of nodes" in finding.message
     assert finding.hint == "its pods are on the network of their nodes, where no policy applies: take them off it"
+
+
+def test_pods_of_workloads_are_named_by_them() -> None:
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    web = manifest("apps/v1", "Deployment", "web", spec, namespace="prod")
+    (finding,) = found(world(web, without=("Pod/agents/shopper-0",)), "TW414")
+    assert finding.message.startswith("the pod of Deployment/prod/web can call XBackend/prod/payments without ")
+    assert "cannot stop it: prod/web-0 reaches prod/payments-0 on " in finding.message
+    (finding,) = found(world(web), "TW414")
+    assert "cannot stop them, those of Deployment/prod/web and agents/shopper-0: agents/sh" in finding.message
+
+
+def test_the_hint_lets_a_gateway_on_the_network_of_its_nodes_in_by_address() -> None:
+    proxies = [pod("prod", f"proxy{number}", ip=f"10.9.0.{number}", **{LABEL: "gw"}) for number in range(1, 3)]
+    for proxy in proxies:
+        proxy["spec"]["hostNetwork"] = True
+    proxies[1]["status"]["podIPs"] = [{"ip": "10.9.0.2"}, {"ip": "fd00::2"}]
+    asked = world(*proxies, without=("Pod/prod/proxy",))
+    (finding,) = found(asked, "TW414")
+    before, _, text = finding.hint.partition(": ")
+    assert before == "let in the Gateway alone, by the addresses of its nodes"
+    policy = yaml.safe_load(text)
+    (rule_of_policy,) = policy["spec"]["ingress"]
+    assert rule_of_policy["from"] == [
+        {"ipBlock": {"cidr": cidr}} for cidr in ("10.9.0.1/32", "10.9.0.2/32", "fd00::2/128")
+    ]
+    mended = asked.overlay(objects=[policy])
+    assert found(mended, "TW414") == found(mended, "TW413") == []
+    nowhere = pod("prod", "proxy1", **{LABEL: "gw"})
+    nowhere["spec"]["hostNetwork"] = True
+    (finding,) = found(world(nowhere, without=("Pod/prod/proxy",)), "TW414")
+    assert finding.hint.startswith("take prod/proxy1 off the network of their nodes, so that a policy can let in ")
+
+
+def test_every_target_of_a_backend_may_be_reached_around_the_gateway() -> None:
+    targets = [
+        {"name": name, "static": {"host": f"{name}.prod.svc.cluster.local", "port": 80}}
+        for name in ("closed", "payments", "pay.example.org")
+    ]
+    backend = manifest("agentgateway.dev/v1alpha1", "AgentgatewayBackend", "many", {"mcp": {"targets": targets}})
+    rules = [{"backendRefs": [{"group": "agentgateway.dev", "kind": "AgentgatewayBackend", "name": "many"}]}]
+    route = manifest("gateway.networking.k8s.io/v1", "HTTPRoute", "r", {"parentRefs": [{"name": "gw"}], "rules": rules})
+    guard = v1("guard", on_gateway("gw"), {"source": sa("shopper"), "authorization": mcp(calls("refund"))})
+    asked = world(backend, route, guard)
+    (finding,) = found(asked, "TW414")
+    assert str(finding.reference) == "AgentgatewayBackend/prod/many"
+    assert "reaches prod/payments-0 on TCP port 9000" in finding.message
+    assert found(asked.overlay(objects=[yaml.safe_load(finding.hint.partition(": ")[2])]), "TW414") == []
 
 
 def test_a_caller_that_cannot_reach_the_gateway() -> None:

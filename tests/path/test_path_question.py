@@ -72,6 +72,23 @@ def hops(answer: tierwall.Answer) -> list[str]:
     return [str(hop.verdict) for hop in answer.detail.hops]
 
 
+@pytest.mark.parametrize("source", ["outside", "10.0.0.1", "fd00::1", "Service/prod/payments"])
+def test_only_pods_call(source: str) -> None:
+    with pytest.raises(InputError, match="expected `namespace/pod` or a workload such as") as refused:
+        ask(world(), **{"from": source})
+    assert f"as `from`, found `{source}`" in str(refused.value)
+
+
+def test_which_of_several_targets_is_called_is_not_known() -> None:
+    targets = [{"name": name, "static": {"host": f"{name}.example", "port": 80}} for name in "ab"]
+    backend = manifest("agentgateway.dev/v1alpha1", "AgentgatewayBackend", "many", {"mcp": {"targets": targets}})
+    answer = ask(world(backend), backend="AgentgatewayBackend/prod/many")
+    assert hops(answer) == ["Allow", "Allow", "NotApplicable"]
+    assert "AgentgatewayBackend/prod/many has 2 MCP targets, and which of them is called is not known" in str(
+        answer.not_considered[-1].effect
+    )
+
+
 def test_a_path_is_three_answers() -> None:
     answer = ask(world())
     assert answer.verdict is Verdict.ALLOW

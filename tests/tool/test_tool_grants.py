@@ -154,3 +154,7 @@ def test_a_way_that_no_route_takes() -> None:
     assert is_unrouted(snapshot([*PLAIN, gateway("other")]), other, BACKEND)
     assert not is_unrouted(snapshot(PLAIN), GATEWAY, BACKEND)
     assert not is_unrouted(snapshot([gateway(), backend()]), GATEWAY, BACKEND)
+    elsewhere = manifest(
+        "gateway.networking.k8s.io/v1", "HTTPRoute", "r", {"parentRefs": [{"name": "gw"}], "rules": []}
+    )
+    assert is_unrouted(snapshot([gateway(), backend(), elsewhere]), GATEWAY, BACKEND), "no route leads anywhere"

@@ -17,16 +17,25 @@ _WORDS = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y", "n")
 
 
 def closing_policy(
-    name: str, namespace: str, labels: Mapping[str, Any], gateways: Iterable[Resource], ports: Iterable[int]
+    name: str,
+    namespace: str,
+    labels: Mapping[str, Any],
+    gateways: Iterable[Resource],
+    addresses: Iterable[str],
+    ports: Iterable[int],
 ) -> str:
-    """Return a NetworkPolicy for the pods with some labels that admits the Gateways' pods on some TCP ports."""
-    peers = [
+    """Return a NetworkPolicy for the pods with some labels that admits the Gateways' pods on some TCP ports.
+
+    `addresses` are those of Gateways' pods on the network of their nodes: no labels select these.
+    """
+    peers: list[dict[str, Any]] = [
         {
             "namespaceSelector": {"matchLabels": {NAMESPACE_NAME: gateway.namespace}},
             "podSelector": {"matchLabels": {GATEWAY_LABEL: gateway.name}},
         }
         for gateway in gateways
     ]
+    peers += [{"ipBlock": {"cidr": f"{address}/{128 if ':' in address else 32}"}} for address in sorted(set(addresses))]
     return _flow(
         {
             "apiVersion": "networking.k8s.io/v1",

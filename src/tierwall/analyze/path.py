@@ -25,7 +25,7 @@ from tierwall.network.model.model import network_model
 from tierwall.network.model.ways import GATEWAY_LABEL
 from tierwall.network.reach.spaces import union
 from tierwall.network.sentence import sentence
-from tierwall.path.backend_endpoint import TCP, BackendEndpoint, backend_endpoint
+from tierwall.path.backend_endpoint import TCP, BackendEndpoint, backend_endpoints
 from tierwall.path.gateway_pods import gateway_pods, listening_pods
 from tierwall.path.service_account import service_account
 from tierwall.resources.resource import Resource, nested_map
@@ -37,6 +37,7 @@ from tierwall.tool.protocol import CALL
 from tierwall.tool.request import tool_request
 from tierwall.tool.rules import TRUST_DOMAIN, AccessPolicy, AccessRule, CallerIdentity
 from tierwall.tool.ways import BackendWay, routed_ways, unrouted_ways
+from tierwall.values.addresses import format_address
 
 IMPOSSIBLE, AROUND = "TW413", "TW414"
 _POSSIBLE = (Verdict.ALLOW, Verdict.CONDITIONAL)
@@ -48,8 +49,8 @@ class BackendWays(Struct, frozen=True, eq=False):
     resource: Resource
     ways: tuple[BackendWay, ...]
     guards: tuple[AccessPolicy, ...]
-    end: BackendEndpoint
-    targets: tuple[PortOfPod, ...]
+    # With where it leads: several places if it has several MCP targets.
+    targets: Mapping[PortOfPod, BackendEndpoint]
 
     @property
     def gateways(self) -> tuple[Resource, ...]:
@@ -110,22 +111,19 @@ class _PathCheck:
     def _backend(self, resource: Resource, ways: Sequence[BackendWay]) -> BackendWays:
         stacks = (self._model.stack(way.gateway, way.listener, way.resource) for way in ways)
         guards = dict.fromkeys(policy for stack in stacks for tier in stack for policy in tier.policies)
-        end = BackendEndpoint()
-        targets: dict[PortOfPod, None] = {}
+        targets: dict[PortOfPod, BackendEndpoint] = {}
         finder = EndFinder(self._snapshot, self._network, [])
         for gateway in dict.fromkeys(way.gateway for way in ways):
-            end = backend_endpoint(self._snapshot, resource, gateway)
-            # Addresses outside are not pods.
-            for port in end.ports if not (end.problem or end.host) else ():
-                asked = finder.find(end.to, "to", TCP, port)
-                groups = asked.groups if asked is not None else ()
-                targets |= {
-                    PortOfPod(pod, group.port or port): None
-                    for group in groups
-                    for pod in group.members
-                    if pod.kind == "pod" and not pod.ended
-                }
-        return BackendWays(resource, tuple(ways), tuple(guards), end, tuple(targets))
+            for end in backend_endpoints(self._snapshot, resource, gateway):
+                # Addresses outside are not pods.
+                for port in end.ports if not (end.problem or end.host) else ():
+                    asked = finder.find(end.to, "to", TCP, port)
+                    groups = asked.groups if asked is not None else ()
+                    for group in groups:
+                        for pod in group.members:
+                            if pod.kind == "pod" and not pod.ended:
+                                targets.setdefault(PortOfPod(pod, group.port or port), end)
+        return BackendWays(resource, tuple(ways), tuple(guards), targets)
 
     # Around the Gateway
 
@@ -150,42 +148,58 @@ class _PathCheck:
         witness = next(reach.examples(everyone & self._callers or everyone))
         target = next(target for target in reached if reached[target] & reach.mask((witness,)))
         decision = decide(self._network, witness, target.pod, TCP, target.port)
-        number = reach.count(everyone)
+        number, connection = reach.count(everyone), f"reaches {target.pod} on TCP port {target.port}"
+        subject, them, shown = _named_pods(number, owners, witness)
         message = (
-            f"{count_noun(number, 'pod')} can call {backend.resource.reference} without passing "
+            f"{subject} can call {backend.resource.reference} without passing "
             f"{join_names([str(gateway.reference) for gateway in backend.gateways])}, so "
-            f"{join_names([str(policy.reference) for policy in backend.guards])} "
-            f"cannot stop {'them: those' if number > 1 else 'it: one'} of {join_names(owners)}; "
-            f"{witness} reaches {target.pod} on TCP port {target.port}, because {_why(decision)}"
+            f"{join_names([str(policy.reference) for policy in backend.guards])} cannot stop {them}: "
+            f"{shown} {connection}, because {_why(decision)}"
         )
         yield backend.resource.diagnostic(
             AROUND,
             message,
-            hint=self._closing(backend, list(deciders)),
+            hint=self._closing(backend, target, list(deciders)),
             # Where no policy closes the port, pods that come later get in as well, which is not news.
             related_objects=() if DEFAULT in deciders else tuple(owners),
         )
 
-    def _closing(self, backend: BackendWays, deciders: Sequence[Decider]) -> str:
+    def _closing(self, backend: BackendWays, target: PortOfPod, deciders: Sequence[Decider]) -> str:
         """Return what closes the way around: a NetworkPolicy, or the rules to narrow."""
-        if not any(target.pod.under_policy for target in backend.targets):
+        end = backend.targets[target]
+        ports = [
+            other
+            for other, there in backend.targets.items()
+            if (there == end if end.service is None else there.service == end.service)
+        ]
+        if not any(other.pod.under_policy for other in ports):
             return "its pods are on the network of their nodes, where no policy applies: take them off it"
         rules = [decider.short for decider in deciders if decider != DEFAULT]
         narrow = f"narrow {join_names(rules)}" if rules else ""
-        service = self._snapshot.find(backend.end.service) if backend.end.service is not None else None
-        labels = nested_map(service.spec, "selector") if service is not None else backend.pods[0].labels
+        service = self._snapshot.find(end.service) if end.service is not None else None
+        labels = nested_map(service.spec, "selector") if service is not None else target.pod.labels
         if DEFAULT not in deciders or not labels:
             return narrow
-        ports = (target.port for target in backend.targets)
-        name, namespace = f"{backend.resource.name}-from-gateway", backend.pods[0].namespace
+        gateways = {gateway: self._gateway_pods[gateway] for gateway in backend.gateways}
+        on_nodes = [pod for pods in gateways.values() for pod in pods if not pod.under_policy]
+        addresses = [format_address(address) for pod in on_nodes for address in pod.addresses]
+        if on_nodes and not all(pod.addresses for pod in on_nodes):
+            return (
+                f"take {join_names([str(pod) for pod in on_nodes])} off the network of their nodes, "
+                "so that a policy can let in the Gateway alone"
+            )
         # The NetworkPolicy selects pods, which may lack the label although their workload has it.
         unlabelled = [
             str(gateway.reference)
-            for gateway in backend.gateways
-            if not (pods := self._gateway_pods[gateway]) or any(GATEWAY_LABEL not in pod.labels for pod in pods)
+            for gateway, pods in gateways.items()
+            if not pods or any(GATEWAY_LABEL not in pod.labels for pod in pods if pod.under_policy)
         ]
         label = f"label the pods of {join_names(unlabelled)} as its own, and " if unlabelled else ""
-        policy = f"{label}let in the Gateway alone: {closing_policy(name, namespace, labels, backend.gateways, ports)}"
+        labelled = [gateway for gateway, pods in gateways.items() if not pods or any(pod.under_policy for pod in pods)]
+        name, namespace = f"{backend.resource.name}-from-gateway", target.pod.namespace
+        policy = closing_policy(name, namespace, labels, labelled, addresses, (other.port for other in ports))
+        nodes = ", by the addresses of its nodes" if on_nodes else ""
+        policy = f"{label}let in the Gateway alone{nodes}: {policy}"
         return f"{narrow}, and {policy}" if narrow else policy
 
     # Calls that the network stops
@@ -202,7 +216,7 @@ class _PathCheck:
             grant = next((grant for way in ways if (grant := self._some_grant(way))), "")
             if not grant:
                 continue
-            target = backend.targets[0]
+            target = next(iter(backend.targets))
             message = (
                 f"{grant} through {gateway.reference}, but the network stops every call behind it: "
                 f"{self._denied(pods[0], target)}"
@@ -330,6 +344,16 @@ class _PathCheck:
 
     def _denied(self, source: Endpoint, target: PortOfPod) -> str:
         return sentence(single_detail(decide(self._network, source, target.pod, TCP, target.port)))
+
+
+def _named_pods(number: int, owners: Sequence[str], witness: Endpoint) -> tuple[str, str, str]:
+    """Return the pods as a subject, as an object with those who have them, and the one that shows it."""
+    alone = [owner.removeprefix("Pod/") for owner in owners if owner.startswith("Pod/")]
+    workloads = [owner for owner in owners if not owner.startswith("Pod/")]
+    if number == 1:
+        return (str(witness), "it", "it") if alone else (f"the pod of {workloads[0]}", "it", str(witness))
+    named = [*([f"those of {join_names(workloads)}"] if workloads else []), *([join_names(alone)] if alone else [])]
+    return count_noun(number, "pod"), f"them, {' and '.join(named)}", f"{witness}"
 
 
 def _why(decision: ConnectionDecision) -> str:

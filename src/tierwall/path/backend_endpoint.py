@@ -1,12 +1,13 @@
 """The endpoint of a backend: the pods behind a port of a Service, an address, or somewhere outside the cluster.
 
 docs/path.md#where-a-backend-leads. An XBackend names a Service of its own namespace, or a host; an AgentgatewayBackend
-names a host. A Service is a backend at the ports that routes of the Gateway name; if none does, at all its ports.
+names a host, or several MCP targets. A Service is a backend at the ports that routes of the Gateway name; if none
+does, at all its ports.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -40,12 +41,36 @@ class BackendEndpoint(Struct, frozen=True):
 
 def backend_endpoint(snapshot: Snapshot, backend: Resource | Backend, gateway: Resource) -> BackendEndpoint:
     """Return where a backend leads behind a Gateway; a Service that has no object is a `Backend`."""
+    if not isinstance(backend, Backend) and len(targets := _targets(backend)) > 1:
+        why = f"{backend.reference} has {len(targets)} MCP targets, and which of them is called is not known"
+        return BackendEndpoint(problem=why)
+    return backend_endpoints(snapshot, backend, gateway)[0]
+
+
+def backend_endpoints(
+    snapshot: Snapshot, backend: Resource | Backend, gateway: Resource
+) -> tuple[BackendEndpoint, ...]:
+    """Return where all targets of a backend lead."""
+    targets = [] if isinstance(backend, Backend) else _targets(backend)
+    if len(targets) < 2 or isinstance(backend, Backend):
+        return (_endpoint(snapshot, backend, gateway),)
+    return tuple(_at_address(snapshot, backend, nested_map(target, "static")) for target in targets)
+
+
+def _endpoint(snapshot: Snapshot, backend: Resource | Backend, gateway: Resource) -> BackendEndpoint:
     if isinstance(backend, Backend):
         return BackendEndpoint(problem=f"{backend} is not among the objects")
     if (backend.group, backend.kind) == SERVICE:
         routed = _routed_ports(snapshot).get((Place.of(gateway), Place.of(backend)), ())
         return _service_end(snapshot, backend, tuple(sorted(routed)))
-    mcp = _static(backend) if (backend.group, backend.kind) == BACKEND else nested_map(backend.spec, "mcp")
+    if (backend.group, backend.kind) == BACKEND:
+        targets = _targets(backend)
+        return _at_address(snapshot, backend, nested_map(targets[0] if targets else backend.spec, "static"))
+    return _at_address(snapshot, backend, nested_map(backend.spec, "mcp"))
+
+
+def _at_address(snapshot: Snapshot, backend: Resource, mcp: Mapping[str, object]) -> BackendEndpoint:
+    """Return where a host or Service and a port lead."""
     port, service, host = mcp.get("port"), mcp.get("serviceName"), mcp.get("hostname", mcp.get("host"))
     if type(port) is not int or not port:
         return BackendEndpoint(problem=f"{backend.reference} has no port")
@@ -61,10 +86,11 @@ def backend_endpoint(snapshot: Snapshot, backend: Resource | Backend, gateway: R
     return BackendEndpoint(OUTSIDE, (port,), host=host)
 
 
-def _static(backend: Resource) -> Mapping[str, object]:
-    """Return the host and port of an AgentgatewayBackend: its own, or those of its only MCP target."""
-    targets = list_of_maps(nested_map(backend.spec, "mcp").get("targets"))
-    return nested_map(targets[0] if len(targets) == 1 else backend.spec, "static")
+def _targets(backend: Resource) -> Sequence[Mapping[str, object]]:
+    """Return the MCP targets of an AgentgatewayBackend."""
+    if (backend.group, backend.kind) != BACKEND:
+        return ()
+    return list_of_maps(nested_map(backend.spec, "mcp").get("targets"))
 
 
 def _named_service(snapshot: Snapshot, namespace: str, name: str, port: int) -> BackendEndpoint:

@@ -16,7 +16,6 @@ from tierwall.core.diagnostics import Diagnostic, unknown_keys
 from tierwall.core.expectation import Expectation, malformed_expectation, mismatches
 from tierwall.core.labels import Selector, SelectorError
 from tierwall.core.question import Question
-from tierwall.core.reference import full_name
 from tierwall.core.verdict import StepVerdict, Verdict
 from tierwall.core.words import as_given, join_names
 from tierwall.network.ends import OUTSIDE, EndFinder
@@ -38,6 +37,7 @@ from tierwall.tool.question import EXPECTATIONS as TOOL_EXPECTATIONS
 from tierwall.tool.question import ToolQuestion, decide_call
 from tierwall.tool.sentence import describe_call, reason
 from tierwall.tool.ways import backend_named
+from tierwall.values.addresses import parse_address
 
 SOURCES = "`namespace/pod` or a workload such as `Deployment/namespace/name`"
 GATEWAY_PODS_KEYS = ("namespace", "selector")
@@ -68,8 +68,8 @@ class PathQuestion(Question, frozen=True, kw_only=True):
 
     @staticmethod
     def full_name(name: object, namespace: str) -> object:
-        """Put a namespace into a name that has none. `outside` is not a name."""
-        return name if name == OUTSIDE else full_name(name, namespace)
+        """Put a namespace into a name that has none. `outside` and addresses are not names."""
+        return NetworkQuestion.full_name(name, namespace)
 
 
 def _hop_problems(key: str, value: Any) -> Iterator[Diagnostic]:
@@ -140,7 +140,7 @@ def _deciders(hops: Iterable[Answer]) -> tuple[Decider, ...]:
 
 def _caller(snapshot: Snapshot, source: object, problems: list[Diagnostic]) -> str | None:
     """Return the ServiceAccount of a pod, or of all pods of a workload, as `namespace/name`."""
-    if not isinstance(source, str) or source == OUTSIDE or source.startswith("Service/"):
+    if not isinstance(source, str) or _is_no_pod(source):
         problems.append(Diagnostic("TW703", f"expected {SOURCES} as `from`, found {as_given(source)}"))
         return None
     asked = EndFinder(snapshot, network_model(snapshot), problems).find(source, "from", TCP, 0)
@@ -151,6 +151,10 @@ def _caller(snapshot: Snapshot, source: object, problems: list[Diagnostic]) -> s
         message = f"the pods of {asked.name} run under several ServiceAccounts: {join_names(accounts, None)}"
         problems.append(Diagnostic("TW703", message, hint="ask about one of the pods"))
     return accounts[0]
+
+
+def _is_no_pod(source: str) -> bool:
+    return source == OUTSIDE or source.startswith("Service/") or parse_address(source) is not None
 
 
 def _gateway_pods(

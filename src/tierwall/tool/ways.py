@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from tierwall.attach.listener import Listener, gateway_listeners
-from tierwall.attach.place import BACKEND, GATEWAY, SERVICE
+from tierwall.attach.place import BACKEND, GATEWAY, ROUTES, SERVICE
 from tierwall.attach.reach import gateway_graph
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.core.reference import Reference
@@ -154,8 +154,7 @@ def _name(resource: Resource) -> tuple[str, str]:
 
 
 def is_unrouted(snapshot: Snapshot, gateway: Reference, backend: Reference) -> bool:
-    """Whether the manifests have routes to backends, but none from this Gateway to this backend."""
-    routed = routed_ways(snapshot)
-    return bool(routed) and not any(
-        way.gateway.reference == gateway and way.backend.reference == backend for way in routed
+    """Whether the manifests have routes, but none that leads from this Gateway to this backend."""
+    return any(True for kind in ROUTES for _ in snapshot.of_kind(*kind)) and not any(
+        way.gateway.reference == gateway and way.backend.reference == backend for way in routed_ways(snapshot)
     )

@@ -15,8 +15,9 @@ import msgspec
 from tierwall.api.algebra.request import Attributes
 from tierwall.api.reads.selectable import NAME, NAMESPACE, SelectableField
 from tierwall.core.labels import Requirement
+from tierwall.values.names import label_key, label_value
 
-# Longer values exist nowhere, and those that are not ASCII would cost a state for every character.
+# Longer values of fields exist nowhere, and those that are not ASCII would cost a state for every character.
 MAX_VALUE = 253
 MAX_REQUIREMENTS, MAX_VALUES = 64, 256
 
@@ -116,7 +117,7 @@ def selection_of(attributes: Attributes, fields: Iterable[SelectableField]) -> S
     labels: dict[str, KeySelection] = {}
     ignored_labels: list[Requirement] = []
     for position, requirement in enumerate(attributes.label_selector or ()):
-        if position < MAX_REQUIREMENTS and is_usable(requirement):
+        if position < MAX_REQUIREMENTS and is_usable(requirement, is_label=True):
             labels[requirement.key] = labels.get(requirement.key, ANYTHING).narrowed(requirement, is_label=True)
         else:
             ignored_labels.append(requirement)
@@ -132,14 +133,17 @@ def selection_of(attributes: Attributes, fields: Iterable[SelectableField]) -> S
     given += attributes.field_selector or ()
     for position, requirement in enumerate(given):
         field = by_name.get(requirement.key)
-        if field is not None and position < most and is_usable(requirement):
+        if field is not None and position < most and is_usable(requirement, is_label=False):
             of_fields[field] = of_fields.get(field, ANYTHING).narrowed(requirement, is_label=False)
         else:
             ignored_fields.append(requirement)
     return Selection(labels, of_fields, tuple(ignored_labels), tuple(ignored_fields))
 
 
-def is_usable(requirement: Requirement) -> bool:
+def is_usable(requirement: Requirement, *, is_label: bool) -> bool:
     """Whether a requirement counts: its texts are of a kind that objects have."""
-    texts = (requirement.key, *requirement.values)
-    return len(texts) <= MAX_VALUES and all(len(text) <= MAX_VALUE and text.isascii() for text in texts)
+    if len(requirement.values) > MAX_VALUES:
+        return False
+    if is_label:
+        return not label_key(requirement.key) and not any(map(label_value, requirement.values))
+    return all(len(text) <= MAX_VALUE and text.isascii() for text in requirement.values)

@@ -117,7 +117,8 @@ def test_the_same_is_told_once_a_minute_and_the_last_change_is_told_in_the_end(
     told: list[tuple[float, str, str]] = []
 
     def tell() -> None:
-        told.extend((now, event.uid, event.reason) for event in limit.due())
+        while (event := limit.take()) is not None:
+            told.append((now, event.uid, event.reason))
 
     for seconds, uid, reason in changes:
         for _ in range(seconds):
@@ -137,3 +138,37 @@ def test_the_same_is_told_once_a_minute_and_the_last_change_is_told_in_the_end(
             wanted = [reason for _, changed, reason in changes if changed == uid and REASONS[reason] == action]
             said = [reason for _, about, reason in told if about == uid and REASONS[reason] == action]
             assert said[-1:] == wanted[-1:]
+
+
+def event(namespace: str, number: int = 0, reason: str = "Rejected") -> PolicyEvent:
+    policy = (*POLICY[:2], namespace, f"p{number}")
+    return PolicyEvent(policy, "v1", f"{namespace}-{number}", REASONS[reason], reason, "", True)
+
+
+def test_a_crowd_of_one_namespace_holds_up_no_other() -> None:
+    limit = EventLimit(lambda: 0.0)
+    for number in range(20_000):
+        limit.add(event("crowd", number))
+    limit.add(event("crowd", 3, "Accepted"))
+    limit.add(event("shop"))
+    taken = [limit.take() for _ in range(4)]
+    assert [each.policy[2] for each in taken if each is not None] == ["crowd", "shop", "crowd", "crowd"]
+
+
+def test_a_minute_begins_when_the_event_is_told() -> None:
+    """However many were told before it."""
+    now = 0.0
+    limit = EventLimit(lambda: now)
+    for number in range(3):
+        limit.add(event("shop", number))
+    for _ in range(3):
+        assert limit.take() is not None
+        now += 100
+    told = now - 100
+    for reason in ("Accepted", "Rejected"):
+        limit.add(event("shop", 2, reason))
+    # Before the last one was told, the first two may be told again; the last one may not.
+    now = told + PAUSE_S - 1
+    limit.add(event("shop", 0))
+    assert limit.take() == event("shop", 0)
+    assert limit.take() is None

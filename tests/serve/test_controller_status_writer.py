@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from tests.labs.waiting import PATIENCE_S
@@ -410,3 +411,29 @@ def test_only_the_newest_status_of_an_object_is_written(server: StatusServer) ->
     run(server, steps)
     assert server.requests["PUT", "b"] == 1
     assert server.objects["b"]["status"]["ancestors"][0]["conditions"][0]["message"] == "message 19"
+
+
+def test_a_crowd_of_one_namespace_holds_up_no_other(server: StatusServer) -> None:
+    """Nor does it hold up itself, although some of its policies change all the time."""
+    crowd = [f"p{number}" for number in range(BURST + 40)]
+    for name in (*crowd, "b"):
+        server.put(name, "XAccessPolicy")
+    server.put("a", "AdminNetworkPolicy")
+
+    async def steps(desk: Desk) -> None:
+        every = list(map(access_policy, crowd))
+        desk.put(*every)
+        await desk.result("written", BURST)
+        in_shop = access_policy("b")
+        elsewhere = replace(in_shop, identity=(*in_shop.identity[:2], "other", "b"))
+        for number in range(3):
+            # The first of those that still wait changes; what has come later stays behind it.
+            changed = access_policy(crowd[BURST], f"message {number}")
+            desk.put(*every[:BURST], changed, *every[BURST + 1 :], elsewhere, admin_policy("a"))
+        desk.now += 3 / RATE
+        await desk.result("written", BURST + 3)
+        desk.put()
+
+    desk = run(server, steps)
+    told = {desired.identity[3] for _, desired in desk.told}
+    assert told - set(crowd[:BURST]) == {crowd[BURST], "b", "a"}

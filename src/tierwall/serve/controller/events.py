@@ -77,10 +77,10 @@ class EventWriter(ControllerPart):
             while await self._leadership.wait_to_lead(stop):
                 self._news.clear()
                 self._look()
-                for event in self._limit.due():
-                    if not stop.is_set():
-                        await self._tell(event)
-                        await _sleep(stop, _PAUSE_S)
+                if (event := self._limit.take()) is not None:
+                    await self._tell(event)
+                    await _sleep(stop, _PAUSE_S)
+                    continue
                 waiting = asyncio.ensure_future(self._news.wait())
                 stopping = asyncio.ensure_future(stop.wait())
                 await asyncio.wait((waiting, stopping), timeout=self._limit.next_s, return_when=asyncio.FIRST_COMPLETED)

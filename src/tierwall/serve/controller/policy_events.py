@@ -6,6 +6,8 @@ says before a write, so that a restart tells nothing again.
 
 from __future__ import annotations
 
+import math
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -15,7 +17,7 @@ from tierwall.serve.controller.desired import CONDITION_PREFIX, CONTROLLER_NAME,
 
 # The same reason is told again about a policy after so many seconds.
 PAUSE_S = 60.0
-# So many policies may have something waiting. More at a time are not worth telling one by one.
+# So many policies of a namespace may have something waiting. More at a time are not worth telling one by one.
 MAX_WAITING = 10_000
 
 
@@ -106,45 +108,62 @@ def event_note(text: str) -> str:
 
 
 class EventLimit:
-    """Lets the same reason be told about a policy once a minute. What waits is told later if it still holds."""
+    """Lets the same reason be told about a policy once a minute. What waits is told later if it still holds.
+
+    Namespaces take turns, so that a thousand mistakes in one of them hold up nothing that is told about the others.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._waiting: dict[tuple[str, str], PolicyEvent] = {}
+        # By namespace, the one whose turn is next first; then by policy and action, in the order in which they came.
+        self._waiting: OrderedDict[str, dict[tuple[str, str], PolicyEvent]] = OrderedDict()
         # When each reason was told about a policy last, and what was told last by each action.
         self._told_at: dict[tuple[str, str], float] = {}
         self._last: dict[tuple[str, str], str] = {}
+        self._forgot_at = clock()
 
     def add(self, event: PolicyEvent) -> None:
         """Let an event wait for its turn, in place of an earlier one about the same."""
-        key = event.uid, event.action
-        self._waiting.pop(key, None)
-        is_back = self._last.get(key) == event.reason and (event.uid, event.reason) in self._told_at
-        if is_back and self._clock() - self._told_at[event.uid, event.reason] < PAUSE_S:
-            # It is again as it was told last, less than a minute ago.
-            return
-        if len(self._waiting) < MAX_WAITING:
-            self._waiting[key] = event
+        key, namespace = (event.uid, event.action), event.policy[2]
+        line = self._waiting.setdefault(namespace, {})
+        line.pop(key, None)
+        is_again = self._last.get(key) == event.reason and self._wait(event) > 0
+        if not is_again and len(line) < MAX_WAITING:
+            line[key] = event
+        if not line:
+            del self._waiting[namespace]
 
-    def due(self) -> list[PolicyEvent]:
-        """Take the events that may be told now."""
-        now = self._clock()
-        self._told_at = {key: at for key, at in self._told_at.items() if now - at < PAUSE_S}
-        self._last = {key: reason for key, reason in self._last.items() if (key[0], reason) in self._told_at}
-        due = [event for event in self._waiting.values() if (event.uid, event.reason) not in self._told_at]
-        for event in due:
-            del self._waiting[event.uid, event.action]
-            self._told_at[event.uid, event.reason] = now
-            self._last[event.uid, event.action] = event.reason
-        return due
+    def take(self) -> PolicyEvent | None:
+        """Take the next event that may be told now, if there is one."""
+        self._forget()
+        lines = (line.values() for line in self._waiting.values())
+        event = next((event for line in lines for event in line if self._wait(event) <= 0), None)
+        if event is None:
+            return None
+        key, namespace = (event.uid, event.action), event.policy[2]
+        del self._waiting[namespace][key]
+        self._waiting.move_to_end(namespace)
+        if not self._waiting[namespace]:
+            del self._waiting[namespace]
+        self._told_at[event.uid, event.reason] = self._clock()
+        self._last[key] = event.reason
+        return event
+
+    def _wait(self, event: PolicyEvent) -> float:
+        """Return in how many seconds an event may be told."""
+        return self._told_at.get((event.uid, event.reason), -math.inf) + PAUSE_S - self._clock()
 
     @property
     def next_s(self) -> float | None:
         """In how many seconds the next event is due; None if none waits."""
-        if not self._waiting:
-            return None
+        waits = (self._wait(event) for line in self._waiting.values() for event in line.values())
+        return max(0.0, min(waits)) if self._waiting else None
+
+    def _forget(self) -> None:
+        """Forget what was told more than a minute ago, now and then."""
         now = self._clock()
-        waits = (
-            self._told_at.get((event.uid, event.reason), -PAUSE_S) + PAUSE_S - now for event in self._waiting.values()
-        )
-        return max(0.0, min(waits))
+        if now - self._forgot_at < PAUSE_S:
+            return
+        self._forgot_at = now
+        self._told_at = {key: at for key, at in self._told_at.items() if now - at < PAUSE_S}
+        self._last = {key: reason for key, reason in self._last.items() if (key[0], reason) in self._told_at}

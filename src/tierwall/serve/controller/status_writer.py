@@ -5,8 +5,9 @@ the object says already is not written again. Conditions of network policies are
 field manager `tierwall`). Elsewhere lists are atomic, so the whole status is put, with the entries of others as they
 were read; if somebody was faster, the object is read again.
 
-Writes are limited: a storm of them could cost the lease. An object that cannot be written, or whose status somebody
-else changes again and again, waits longer each time, and no other object waits for it.
+Writes are limited: a storm of them could cost the lease. Namespaces take turns, so that thousands of policies in one of
+them hold up no other. An object that cannot be written, or whose status somebody else changes again and again, waits
+longer each time, and no other object waits for it.
 """
 
 from __future__ import annotations
@@ -111,6 +112,10 @@ class StatusWriter:
         self._turns: list[tuple[float, int, Identity]] = []
         self._turn_of: dict[Identity, tuple[float, int]] = {}
         self._number = 0
+        # The objects whose turn has come, by rounds in which each namespace has one, and the round of the last one.
+        self._ready: list[tuple[int, int, Identity]] = []
+        self._rounds: dict[str, int] = {}
+        self._round = 0
         self._in_hand: dict[Identity, _Pending] = {}
         self._history: dict[Identity, _Written] = {}
         self._failures: dict[Identity, int] = {}
@@ -132,9 +137,13 @@ class StatusWriter:
                 continue
             self._pending[identity] = pending
             known = before.get(identity)
-            if identity not in self._turn_of or known is None or known.desired != desired:
-                self._take_turn(identity, self._due(identity, known, desired, now))
+            due, turn = self._due(identity, known, desired, now), self._turn_of.get(identity)
+            is_new = known is None or known.desired != desired
+            # An object that waits for its turn and changes meanwhile keeps its place.
+            if turn is None or (is_new and due < turn[0]):
+                self._take_turn(identity, due)
         self._turn_of = {identity: turn for identity, turn in self._turn_of.items() if identity in self._pending}
+        self._rounds = {namespace: last for namespace, last in self._rounds.items() if last > self._round}
         self._news.set()
 
     @property
@@ -195,19 +204,25 @@ class StatusWriter:
     def _next(self) -> Identity | None:
         """Take the next object whose turn it is."""
         now = self._clock()
-        busy: list[tuple[float, int, Identity]] = []
-        ready = None
-        while self._turns and self._turns[0][0] <= now and ready is None:
+        while self._turns and self._turns[0][0] <= now:
             due, number, identity = heapq.heappop(self._turns)
-            if self._turn_of.get(identity) != (due, number) or identity not in self._pending:
+            if self._turn_of.get(identity) == (due, number):
+                # Once in a round.
+                turn = self._rounds[identity[2]] = max(self._rounds.get(identity[2], 0), self._round) + 1
+                heapq.heappush(self._ready, (turn, number, identity))
+        busy: list[tuple[int, int, Identity]] = []
+        ready = None
+        while self._ready and ready is None:
+            turn, number, identity = heapq.heappop(self._ready)
+            if identity not in self._pending or self._turn_of.get(identity, (0, -1))[1] != number:
                 continue
             if identity in self._in_hand:
-                busy.append((due, number, identity))
+                busy.append((turn, number, identity))
             else:
                 del self._turn_of[identity]
-                ready = identity
-        for turn in busy:
-            heapq.heappush(self._turns, turn)
+                self._round, ready = turn, identity
+        for waiting in busy:
+            heapq.heappush(self._ready, waiting)
         if ready is None:
             self._news.clear()
         return ready

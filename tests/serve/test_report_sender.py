@@ -220,6 +220,21 @@ def test_the_agent_that_came_last_reports(reported: Reported) -> None:
     assert reported.messages[0].endswith("reports for the node `worker` now")
 
 
+def test_an_agent_that_could_not_renew_does_not_take_its_place_back(reported: Reported) -> None:
+    """Meanwhile another one may have come."""
+    server = reported.cluster.server
+    with reported.sending(report("old"), PATIENT):
+        eventually(lambda: bool(reported.lease), lambda: str(reported.messages))
+        server.forbidden.add("leases")
+        eventually(lambda: bool(reported.messages), lambda: str(reported.lease))
+        lease = reported.lease
+        reported.cluster.put("leases", **{**lease, "spec": {**lease["spec"], "holderIdentity": "new"}})
+        server.forbidden.clear()
+        eventually(lambda: len(reported.messages) > 1, lambda: str(reported.lease))
+        assert reported.messages[1:] == ["`new` reports for the node `worker` now"]
+        assert reported.lease["spec"]["holderIdentity"] == "new"
+
+
 def test_the_agent_that_is_left_reports(reported: Reported) -> None:
     """Nobody renews the Lease of the one that came last any more."""
     with reported.sending(report("old")) as old:

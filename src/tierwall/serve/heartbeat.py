@@ -33,6 +33,8 @@ class HeartbeatSender:
         # The Lease as it was last read or written, and since when it is as it is.
         self._lease: LeaseRecord | None = None
         self._seen = 0.0
+        # Whether this agent has ever taken it.
+        self._has_taken = False
 
     async def beat(self, connection: Connection) -> None:
         """Renew the Lease; take it at the start, and when the agent that has taken it since is gone."""
@@ -41,11 +43,15 @@ class HeartbeatSender:
         self._lease = None
         if known is None or self.replaced_by:
             known = await self._read(connection, known)
+        if known is not None and self._has_taken and known.spec.holder_identity not in (None, "", self.identity):
+            # Another agent may have taken it while nothing could be written here.
+            self.replaced_by = known.spec.holder_identity or ""
         if self.replaced_by and self._clock() - self._seen < self._abandoned:
             self._lease = known
             return
         try:
             self._lease = await self._written(connection, known)
+            self._has_taken = True
         except ApiServerError as error:
             if error.code != 409 or known is None or known.spec.holder_identity != self.identity:
                 raise

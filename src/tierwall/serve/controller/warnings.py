@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import Struct
 from prometheus_client import Counter, Histogram
 
+from tierwall.api.wire.review import WireError
 from tierwall.core.protocols import EngineReport
 from tierwall.core.words import failure_words
 from tierwall.serve.authorizer.bridge import AdmissionRequest, UserInfo, admission_reply
@@ -106,7 +107,7 @@ class WarningsPart(ControllerPart):
         return {"webhook": lambda: Readiness(self.server.has_certificate, "")}
 
     async def answer(self, request: AdmissionRequest) -> dict[str, Any]:
-        """Return the review that answers a request."""
+        """Return the review that answers a request; WireError if it has no object to read."""
         start = time.monotonic()
         result = await self._judged(request, start)
         self._seconds.observe(time.monotonic() - start)
@@ -119,6 +120,8 @@ class WarningsPart(ControllerPart):
             return await self._turns.run(tenant(request.user_info), partial(self._judge, request), start + BUDGET_S)
         except TimeoutError:
             return self._unjudged(NOT_IN_TIME)
+        except WireError:
+            raise
         except Exception as error:
             self._report(error)
             return self._unjudged(FAILED)

@@ -2,12 +2,16 @@
 
 Its certificate may be replaced while it runs (`serve.https_server`). A body that is too long, too slow
 or not an AdmissionReview gets an error, which `failurePolicy: Ignore` turns into an answer without warnings.
+
+Anybody in the cluster may send reviews, to a process that must renew its lease in the same event loop. To decode a long
+one takes a tenth of a second and a hundred times its memory, so only one of them is here at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import msgspec
@@ -24,6 +28,8 @@ PATH = "/warnings"
 # An object has at most 1.5 MiB in etcd, and a review has it twice.
 MAX_BODY = 6 << 20
 MAX_CONNECTIONS = 64
+# A longer review waits until no other long one is here.
+LONG_BODY = 1 << 16
 READ_S = 5.0
 
 
@@ -33,38 +39,42 @@ class WebhookServer(HttpsServer):
     def __init__(self, answer: Callable[[AdmissionRequest], Awaitable[dict[str, Any]]]) -> None:
         """`answer` returns the review that answers a request."""
         self._answer = answer
+        self._long = asyncio.Lock()
         super().__init__(
             Starlette(routes=[Route(PATH, self._review, methods=["POST"])]), READ_S, connections=MAX_CONNECTIONS
         )
 
     async def _review(self, request: Request) -> Response:
-        try:
-            async with asyncio.timeout(READ_S):
-                body = await _body(request)
-        except TimeoutError:
-            return _problem(408, f"the body did not arrive within {READ_S:g} s")
-        if body is None:
-            return _problem(413, f"a review has at most {MAX_BODY >> 20} MiB")
-        try:
-            review = read_admission(body)
-        except WireError as error:
-            return _problem(400, str(error))
-        return Response(msgspec.json.encode(await self._answer(review)), media_type="application/json")
+        async with AsyncExitStack() as held:
+            try:
+                async with asyncio.timeout(READ_S):
+                    body = await self._body(request, held)
+            except TimeoutError:
+                return _problem(408, f"the body did not arrive within {READ_S:g} s")
+            if body is None:
+                return _problem(413, f"a review has at most {MAX_BODY >> 20} MiB")
+            try:
+                reply = await self._answer(read_admission(body))
+            except WireError as error:
+                return _problem(400, str(error))
+            return Response(msgspec.json.encode(reply), media_type="application/json")
 
-
-async def _body(request: Request) -> bytes | None:
-    """Read the body; None if it is too long."""
-    parts: list[bytes] = []
-    left = MAX_BODY
-    try:
-        async for part in request.stream():
-            left -= len(part)
-            if left < 0:
-                return None
-            parts.append(part)
-    except ClientDisconnect:
-        return b""
-    return b"".join(parts)
+    async def _body(self, request: Request, held: AsyncExitStack) -> bytes | None:
+        """Read the body; None if it is too long. A long one holds the place of long ones."""
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async for part in request.stream():
+                is_long = size > LONG_BODY
+                size += len(part)
+                if size > MAX_BODY:
+                    return None
+                if size > LONG_BODY and not is_long:
+                    await held.enter_async_context(self._long)
+                parts.append(part)
+        except ClientDisconnect:
+            return b""
+        return b"".join(parts)
 
 
 def _problem(status: int, reason: str) -> Response:

@@ -23,9 +23,9 @@ from tierwall.network.decide import decide
 from tierwall.network.model.endpoints import Endpoint, address_endpoint
 from tierwall.network.model.model import NetworkModel, network_model, provide_network_model
 from tierwall.network.model.policies import KINDS as POLICY_KINDS
+from tierwall.network.reach.changed_objects import changed_objects
 from tierwall.network.reach.compare import (
     ChangedConnections,
-    changed_objects,
     compare_connections,
     differences,
     joined_changes,

@@ -18,8 +18,9 @@ from tierwall.network.model.model import network_model
 from tierwall.network.model.policies import KINDS as POLICY_KINDS
 from tierwall.network.model.policies import NETWORK_POLICY
 from tierwall.network.model.rules import TierName
+from tierwall.network.reach.changed_objects import changed_objects
 from tierwall.network.reach.classes import EndpointClasses
-from tierwall.network.reach.compare import changed_objects, differences, joined_changes
+from tierwall.network.reach.compare import differences, joined_changes
 from tierwall.network.reach.exposure import HypotheticalPod, with_stand_ins
 from tierwall.network.reach.listing import ConnectionEntry
 from tierwall.network.reach.naming import EndpointNames, NamedEndpoints

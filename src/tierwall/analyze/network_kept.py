@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tierwall.analyze.network_checks import network_findings
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.network.reach.compare import changed_objects
+from tierwall.network.reach.changed_objects import changed_objects
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.snapshot import Snapshot
 

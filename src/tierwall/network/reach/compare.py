@@ -17,6 +17,7 @@ from tierwall.network.model.model import network_model
 from tierwall.network.model.policies import KINDS as POLICY_KINDS
 from tierwall.network.model.rules import Direction
 from tierwall.network.reach.alignment import ClassTranslator, aligned, touched
+from tierwall.network.reach.changed_objects import LOCAL_KINDS, changed_objects
 from tierwall.network.reach.classes import EndpointClasses
 from tierwall.network.reach.listing import ConnectionEntry, ConnectionFlow, FlowDescriber, only_itself
 from tierwall.network.reach.matrix import (
@@ -32,16 +33,11 @@ from tierwall.network.reach.own_classes import own_rows, relevant_attributes
 from tierwall.network.reach.rows import Row, Rows, decided_differently
 from tierwall.network.reach.spaces import bits, mask_of, transposed, union
 from tierwall.resources.snapshot import KindKey, Snapshot
-from tierwall.resources.workloads import WORKLOADS
 
 if TYPE_CHECKING:
     from tierwall.network.reach.first_changes import ComparisonLimits
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
-# The objects that connections depend on; a definition decides what can be understood of a policy.
-# Of a connection, only the policies and pods at its own ends count; a Node may have the address of any end.
-_LOCAL = frozenset((*POLICY_KINDS, *WORKLOADS, ("", "Namespace"), ("", "Pod")))
-_RELEVANT = frozenset((*_LOCAL, ("", "Node"), ("apiextensions.k8s.io", "CustomResourceDefinition")))
 
 
 class PassageChange(NamedTuple):
@@ -158,17 +154,6 @@ def differences(
                 yield found_change
 
 
-def changed_objects(before: Snapshot, after: Snapshot) -> set[tuple[KindKey, Reference]]:
-    """Return the objects that decide about connections and differ, by kind."""
-    return {
-        ((resource.group, resource.kind), resource.reference)
-        for old, new in after.changes(before)
-        if (resource := new if new is not None else old) is not None
-        and (resource.group, resource.kind) in _RELEVANT
-        and (old is None or new is None or not new.has_same_content(old))
-    }
-
-
 def _touched_ends(sides: _Sides, changed: set[tuple[KindKey, Reference]]) -> tuple[int, int]:
     """Return the sources and the destinations that decide about connections, and may do so otherwise than before.
 
@@ -177,7 +162,7 @@ def _touched_ends(sides: _Sides, changed: set[tuple[KindKey, Reference]]) -> tup
     """
     old, new, counterparts = sides[:3]
     common, kinds = counterparts.common, {kind for kind, _ in changed}
-    if not kinds <= _LOCAL:
+    if not kinds <= LOCAL_KINDS:
         return common, common
     before, after = touched(old, new) if kinds - set(POLICY_KINDS) else (0, 0)
     ends = common & (before | counterparts.in_old(after))

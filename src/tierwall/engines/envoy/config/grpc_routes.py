@@ -11,7 +11,7 @@ from typing import Any
 
 from tierwall.attach.place import GRPC_ROUTE
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.engines.envoy.config.matchers import escaped
+from tierwall.engines.envoy.config.patterns import escaped
 from tierwall.resources.resource import Resource, nested_map
 
 HINT = "give gRPC services a Gateway of their own, without AccessPolicies"

@@ -102,11 +102,6 @@ def matcher(decision: OnMatch | None) -> Any:
     return _Matcher(on_no_match=decision)
 
 
-def escaped(text: str) -> str:
-    """Return a pattern that matches only this string."""
-    return "".join(char if char.isalnum() or char in "/_-" else f"\\{char}" for char in text)
-
-
 def http_predicate(match: HttpMatch, port: int, max_program_size: int) -> Predicate | bool | None:
     """Return the condition on the HTTP request: a predicate, None for any request, False if the port never matches."""
     if match.ports and port not in match.ports:

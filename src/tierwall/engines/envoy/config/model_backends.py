@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tierwall.engines.envoy.config.matchers import escaped
-from tierwall.engines.envoy.config.patterns import pattern_problem
-from tierwall.engines.envoy.config.route_rules import replace_path
+from tierwall.engines.envoy.config.paths import replace_path
+from tierwall.engines.envoy.config.patterns import escaped, pattern_problem
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
 
 _BASE = "/v1"

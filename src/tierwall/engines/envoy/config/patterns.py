@@ -7,6 +7,11 @@ from tierwall.engines.envoy.config.names import HEADER_PREFIX
 from tierwall.tool.http_match import Comparison, HttpMatch
 
 
+def escaped(text: str) -> str:
+    """Return a pattern that matches only this string."""
+    return "".join(char if char.isalnum() or char in "/_-" else f"\\{char}" for char in text)
+
+
 def pattern_problem(pattern: str, max_program_size: int) -> str:
     """Return why Envoy would refuse a pattern, or an empty string."""
     import re2  # few rules have patterns

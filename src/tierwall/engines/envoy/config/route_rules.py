@@ -16,9 +16,10 @@ from envoy.extensions.filters.http.cors.v3 import cors_pb2
 
 from tierwall.attach.listener import Listener
 from tierwall.engines.envoy.config.header_changes import TOKEN, header_problems
-from tierwall.engines.envoy.config.matchers import escaped, packed
+from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import CORS
-from tierwall.engines.envoy.config.patterns import pattern_problem
+from tierwall.engines.envoy.config.paths import replace_path, replace_prefix, with_slash
+from tierwall.engines.envoy.config.patterns import escaped, pattern_problem
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
 
 _PATH_PRECEDENCE = {"Exact": 0, "RegularExpression": 1, "PathPrefix": 2}
@@ -227,44 +228,7 @@ def _set_rewrite(route: Any, match: Mapping[str, Any], value: Mapping[str, Any],
     if path.get("type") == "ReplaceFullPath":
         replace_path(route.route, str(path.get("replaceFullPath") or ""))
         return ""
-    return _replace_prefix(route.route, match, _with_slash(path.get("replacePrefixMatch")), max_program_size)
-
-
-def replace_path(action: Any, path: str) -> None:
-    """Have requests go to this path, with the query that they have."""
-    action.ClearField("prefix_rewrite")
-    action.regex_rewrite.pattern.regex = "(?s)^/[^?]*"
-    action.regex_rewrite.substitution = _with_slash(path).replace("\\", "\\\\")
-
-
-def _with_slash(path: object) -> str:
-    """Return a path with a leading slash."""
-    value = str(path or "/")
-    return value if value.startswith("/") else f"/{value}"
-
-
-def _replace_prefix(action: Any, match: Mapping[str, Any], to: str, max_program_size: int) -> str:
-    prefix, to = str(nested_map(match, "path").get("value") or "/").rstrip("/"), to.rstrip("/")
-    if not prefix:
-        action.prefix_rewrite = f"{to}/"
-    elif to:
-        action.prefix_rewrite = to
-    else:
-        # `/a` to `/`: `/a` and `/a/b` become `/` and `/b`. Every path here begins with the prefix, so a unique suffix
-        # of the prefix is enough to find its end. A pattern of the whole prefix could be too large.
-        pattern = f"^.*?{escaped(_unique_suffix(prefix))}/*"
-        if pattern_problem(pattern, max_program_size):
-            return f"replacing prefix `{prefix}`, which is too long for Envoy,"
-        action.regex_rewrite.pattern.regex = pattern
-        action.regex_rewrite.substitution = "/"
-    return ""
-
-
-def _unique_suffix(prefix: str) -> str:
-    """Return the shortest suffix of a string that occurs nowhere else in it."""
-    return next(
-        prefix[-size:] for size in range(1, len(prefix) + 1) if prefix.find(prefix[-size:]) == len(prefix) - size
-    )
+    return replace_prefix(route.route, match, with_slash(path.get("replacePrefixMatch")), max_program_size)
 
 
 def _set_redirect(
@@ -282,9 +246,9 @@ def _set_redirect(
     unsupported = ""
     if isinstance(path, dict):
         if path.get("type") == "ReplaceFullPath":
-            action.path_redirect = _with_slash(path.get("replaceFullPath"))
+            action.path_redirect = with_slash(path.get("replaceFullPath"))
         else:
-            unsupported = _replace_prefix(action, match, _with_slash(path.get("replacePrefixMatch")), max_program_size)
+            unsupported = replace_prefix(action, match, with_slash(path.get("replacePrefixMatch")), max_program_size)
     route.redirect.CopyFrom(action)
     return unsupported
 

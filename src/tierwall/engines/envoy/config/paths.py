@@ -1,0 +1,49 @@
+"""Paths that Envoy gives a request on its way (Gateway API, `HTTPPathModifier`).
+
+Envoy's own packages are not needed: whoever compiles passes the action that is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tierwall.engines.envoy.config.patterns import escaped, pattern_problem
+from tierwall.resources.resource import nested_map
+
+
+def replace_path(action: Any, path: str) -> None:
+    """Have requests go to this path, with the query that they have."""
+    action.ClearField("prefix_rewrite")
+    action.regex_rewrite.pattern.regex = "(?s)^/[^?]*"
+    action.regex_rewrite.substitution = with_slash(path).replace("\\", "\\\\")
+
+
+def with_slash(path: object) -> str:
+    """Return a path with a leading slash."""
+    value = str(path or "/")
+    return value if value.startswith("/") else f"/{value}"
+
+
+def replace_prefix(action: Any, match: Mapping[str, Any], to: str, max_program_size: int) -> str:
+    prefix, to = str(nested_map(match, "path").get("value") or "/").rstrip("/"), to.rstrip("/")
+    if not prefix:
+        action.prefix_rewrite = f"{to}/"
+    elif to:
+        action.prefix_rewrite = to
+    else:
+        # `/a` to `/`: `/a` and `/a/b` become `/` and `/b`. Every path here begins with the prefix, so a unique suffix
+        # of the prefix is enough to find its end. A pattern of the whole prefix could be too large.
+        pattern = f"^.*?{escaped(_unique_suffix(prefix))}/*"
+        if pattern_problem(pattern, max_program_size):
+            return f"replacing prefix `{prefix}`, which is too long for Envoy,"
+        action.regex_rewrite.pattern.regex = pattern
+        action.regex_rewrite.substitution = "/"
+    return ""
+
+
+def _unique_suffix(prefix: str) -> str:
+    """Return the shortest suffix of a string that occurs nowhere else in it."""
+    return next(
+        prefix[-size:] for size in range(1, len(prefix) + 1) if prefix.find(prefix[-size:]) == len(prefix) - size
+    )

@@ -92,7 +92,7 @@ async def measure(policies: int, what: str) -> dict[str, list[float]]:
     folder = private_folder()
     socket = Path(folder.name) / "xds.sock"
     await server.start(socket)
-    process = EnvoyProcess(find_envoy(), socket, "bench", lambda _: None, 1)
+    process = EnvoyProcess(find_envoy(), socket, "bench", lambda _: None, lambda _: None, 1)
     await process.start()
     out: dict[str, list[float]] = {"compile": [], "publish": [], "enforced": []}
     try:

@@ -32,7 +32,7 @@ EXTRAS = {
         "xds",
     ),
     "prove": ("pysat",),
-    "ui": ("starlette", "uvicorn", "watchfiles"),
+    "ui": ("h11", "starlette", "uvicorn", "watchfiles"),
 }
 
 

@@ -241,3 +241,41 @@ def test_no_copy_goes_past_the_rules_of_its_server() -> None:
     ]
     with settings_lab(objects, tuple(f"AgentgatewayBackend/shop/{name}" for name in ("judged", "open"))) as running:
         assert running.send("/").status == 500
+
+
+def test_a_request_keeps_the_route_that_it_had_before_scripts_changed_its_headers() -> None:
+    """One rule is about a header that is removed or changed on the way; the other leads to a backend that denies."""
+    group = "agentic.networking.x-k8s.io"
+    two = {"group": group, "kind": "XBackend", "name": "two"}
+    metadata = {"name": "two", "namespace": "shop"}
+    calls = {"type": "Inline", "mcp": {"methods": [{"name": "tools/call", "params": ["never"]}]}}
+    denies = {"targetRefs": [two], "action": "Allow", "rules": [{"name": "r", "authorization": calls}]}
+    message = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "x", "a": "\u2028"}}
+    # The line break becomes an escape on the way, so the message gets longer.
+    body = json.dumps(message, ensure_ascii=False).encode()
+    headers = {"mcp-name": "x", "mcp-method": "y", "content-length": str(len(body))}
+    ways = [
+        {"matches": [{"path": {"value": "/a"}, "headers": [{"name": name, "value": value}]}], "backendRefs": to("one")}
+        for name, value in headers.items()
+    ]
+    objects = [
+        gateway(),
+        service("keys"),
+        route("r", [*ways, {"matches": [{"path": {"value": "/a"}}], "backendRefs": [two]}]),
+        server("one", policies={"mcp": {"authorization": rules("mcp.tool.name == 'x'")}}),
+        {
+            "apiVersion": f"{group}/v0alpha0",
+            "kind": "XBackend",
+            "metadata": metadata,
+            "spec": {"mcp": {"serviceName": "keys", "port": 80, "path": "/a"}},
+        },
+        {"apiVersion": f"{group}/v1alpha1", "kind": "XAccessPolicy", "metadata": metadata, "spec": denies},
+    ]
+    kinds = {"content_type": "application/json", "accept": "application/json, text/event-stream"}
+    with settings_lab(objects, ("AgentgatewayBackend/shop/one", "XBackend/shop/two")) as running:
+        assert running.send("/a").status == 403
+        assert json.loads(running.send("/a", "POST", body + b" ", **kinds).body)["error"]["code"] == 403
+        assert running.send("/a", "POST", body, **kinds).seen["host"] == "mcp.example"
+        for name in ("mcp_name", "mcp_method"):
+            assert running.send("/a", **{name: headers[name.replace("_", "-")]}).seen["host"] == "mcp.example"
+        assert set(running.backend.paths) == {"/v2/mcp"}

@@ -129,12 +129,18 @@ def bodiless_filter() -> Any:
 
 
 def script_filter(name: str, settings: Mapping[str, str] | None = None) -> Any:
-    """Return the filter that runs a script, with other values of some of the script's local variables."""
+    """Return the filter that runs a script, with other values of some of the script's local variables.
+
+    A request keeps its route, whatever headers the script changes. Otherwise Envoy would choose again, perhaps a route
+    with policies whose filters this request does not have: it gets its filters by its first route.
+    """
     script = files(__package__).joinpath(name).read_text()
     for variable, value in (settings or {}).items():
         before, after = re.split(rf"(?m)^local {variable} = .*$", script)
         script = f"{before}local {variable} = {value}{after}"
-    return packed(lua_pb2.Lua(default_source_code={"inline_string": script}))
+    out = lua_pb2.Lua(default_source_code={"inline_string": script})
+    out.clear_route_cache.value = False
+    return packed(out)
 
 
 @cache

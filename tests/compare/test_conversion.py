@@ -277,6 +277,8 @@ def test_without_policies_there_is_nothing_to_do(tmp_path: Path) -> None:
     result = run(tmp_path, "NetworkPolicy", pod("shop", "a"))
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr == "there are no policies to convert\n"
+    document = CliRunner().invoke(root, ["convert", str(tmp_path), "--to", "NetworkPolicy", "-o", "json"])
+    assert json.loads(document.stdout) == {"apiVersion": "v1", "kind": "List", "items": []}
 
 
 def test_policies_of_other_systems_are_named_and_nothing_spoils_the_manifests(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def convert(params: ConvertParams) -> int:
     """
     world = params.world()
     converted = world.convert(params.to)
-    if converted.manifests:
+    if converted.manifests or params.output == "json":
         print_output("convert", params.output, converted.manifests)
     print_diagnostics(converted.problems, world)
     compared = converted.compare()

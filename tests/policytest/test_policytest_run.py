@@ -127,6 +127,12 @@ def test_a_file_without_a_test_is_an_error(folder: Path) -> None:
     result = CliRunner().invoke(root, ["test", "manifests"])
     assert result.exit_code == 1
     assert "no PolicyTest" in result.stderr
+    both = CliRunner().invoke(root, ["test", "manifests", "absent.yaml"]).stderr.splitlines()
+    assert both[0] == "error[TW701]: no PolicyTest in `manifests`"
+    assert both[1].startswith("absent.yaml:1:1: error[TW001]: there is no such file or folder")
+    assert len(both) == 2
+    (alone,) = CliRunner().invoke(root, ["test", "absent.yaml"]).stderr.splitlines()
+    assert alone.startswith("absent.yaml:1:1: error[TW001]")
 
 
 ADMIT = """\

@@ -209,6 +209,12 @@ def test_nonsense_is_an_input_error(shop: tierwall.World, value: Any) -> None:
         tierwall.diff(shop, shop, planes=[value])
 
 
+@pytest.mark.parametrize("value", [None, 5, "shop/web-0", []])
+def test_a_question_is_made_of_a_map(value: Any) -> None:
+    with pytest.raises(tierwall.InputError, match="expected a map"):
+        NetworkQuestion.from_dict(value)
+
+
 def test_facts_and_objects_that_json_cannot_hold_are_input_errors(shop: tierwall.World) -> None:
     facts: dict[str, Any] = {}
     facts["request"] = facts

@@ -13,6 +13,7 @@ import msgspec
 
 from tierwall.core.diagnostics import Diagnostic, InputError, unknown_keys
 from tierwall.core.reference import full_name, full_reference
+from tierwall.core.words import as_given
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -39,6 +40,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
         """Make a question from its YAML form; raise InputError with every unknown key."""
         problems: list[Diagnostic] = []
+        if not isinstance(value, Mapping):
+            message = f"expected a map as a question of the {cls.plane} plane, found {as_given(value)}"
+            raise InputError([Diagnostic("TW703", message)])
         question = cls.read(value, problems)
         if problems:
             raise InputError(problems)

@@ -85,10 +85,10 @@ def suites(
         diagnostic for diagnostic in loaded.diagnostics if diagnostic.at is None or diagnostic.at.file in files
     ]
     if not tests and not diagnostics and not settings.skip_non_manifests:
-        diagnostics = [
-            *loaded.diagnostics,
-            Diagnostic("TW701", "no PolicyTest in " + ", ".join(f"`{path}`" for path in paths)),
-        ]
+        diagnostics = list(loaded.diagnostics)
+        unreadable = {problem.at.file for problem in diagnostics if problem.code == "TW001" and problem.at is not None}
+        if searched := [f"`{path}`" for path in paths if path not in unreadable]:
+            diagnostics.append(Diagnostic("TW701", f"no PolicyTest in {', '.join(searched)}"))
     malformed = {test: problems for test in tests if (problems := list(_test_problems(test)))}
     for problems in malformed.values():
         diagnostics += problems

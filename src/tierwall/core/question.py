@@ -40,8 +40,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
         """Make a question from its YAML form; raise InputError with every unknown key."""
         problems: list[Diagnostic] = []
-        if not isinstance(value, Mapping):
-            message = f"expected a map as a question of the {cls.plane} plane, found {as_given(value)}"
+        given: object = value
+        if not isinstance(given, Mapping):
+            message = f"expected a map as a question of the {cls.plane} plane, found {as_given(given)}"
             raise InputError([Diagnostic("TW703", message)])
         question = cls.read(value, problems)
         if problems:

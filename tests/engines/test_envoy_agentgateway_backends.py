@@ -277,5 +277,7 @@ def test_a_request_keeps_the_route_that_it_had_before_scripts_changed_its_header
         assert json.loads(running.send("/a", "POST", body + b" ", **kinds).body)["error"]["code"] == 403
         assert running.send("/a", "POST", body, **kinds).seen["host"] == "mcp.example"
         for name in ("mcp_name", "mcp_method"):
-            assert running.send("/a", **{name: headers[name.replace("_", "-")]}).seen["host"] == "mcp.example"
+            assert (
+                running.send("/a", "GET", None, **{name: headers[name.replace("_", "-")]}).seen["host"] == "mcp.example"
+            )
         assert set(running.backend.paths) == {"/v2/mcp"}

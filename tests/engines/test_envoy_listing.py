@@ -102,6 +102,15 @@ def test_what_is_no_field_of_an_event_is_left_out() -> None:
     assert body == b": alive\nretry: 5\ndata: \n\n"
 
 
+@pytest.mark.parametrize("end", ["\0", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029"])
+@pytest.mark.parametrize("field", ["id", "event", ""])
+def test_no_field_is_kept_that_a_client_could_read_as_several_lines(field: str, end: str) -> None:
+    hidden = f"{field}: 1{end}data: {json.dumps(listing('a', 'secret'))}\n"
+    cut = filter_tools(f"{hidden}id: 2\ndata: {json.dumps(listing('a'))}\n\n".encode(), EVENTS, may)
+    assert b"secret" not in cut
+    assert cut.startswith(b"id: 2\ndata: ")
+
+
 def test_messages_without_a_result_stay() -> None:
     note = b'{"jsonrpc":"2.0","method":"notifications/message","params":{}}'
     assert filter_tools(note, JSON, may) == note

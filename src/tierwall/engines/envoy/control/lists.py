@@ -54,6 +54,8 @@ _names = {
 _OF_CACHES = ("resultType", "ttlMs", "cacheScope")
 # The fields of an event besides `data` (HTML, "Server-sent events"); comments have an empty name.
 _FIELDS = (b"event", b"id", b"retry", b"")
+# What some clients take for the end of a line: control characters, U+0085, U+2028 and U+2029.
+_OTHER_ENDS = re.compile(rb"[\x00-\x08\x0b-\x1f]|\xc2\x85|\xe2\x80[\xa8\xa9]")
 _END = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}")
 
 
@@ -109,7 +111,10 @@ class ListFilter:
         return self._message(bytes(self._kept)) if self._media_type == "application/json" else _refusal()
 
     def _events(self, body: bytes) -> Iterator[bytes]:
-        """Yield every event with its data cut; other fields stay the same, and lines without a field are left out."""
+        """Yield every event with its data cut; other fields stay the same.
+
+        Lines without a field are left out, and those that a client could read as several.
+        """
         kept: list[bytes] = []
         data: list[bytes] = []
         for line in [*body.removeprefix(b"\xef\xbb\xbf").splitlines(), b""]:
@@ -117,7 +122,7 @@ class ListFilter:
                 name, _, rest = line.partition(b":")
                 if name == b"data":
                     data.append(rest.removeprefix(b" "))
-                elif name in _FIELDS:
+                elif name in _FIELDS and not _OTHER_ENDS.search(line):
                     kept.append(line)
                 continue
             if data and b"".join(data).strip():

@@ -60,6 +60,19 @@ def needs_envoy() -> None:
         unavailable(str(error))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that draw their own random inputs: `make fuzz` runs them as it runs those of Hypothesis."""
+    for item in items:
+        if isinstance(item, pytest.Function) and _draws(item):
+            item.add_marker("hypothesis")
+
+
+def _draws(item: pytest.Function) -> bool:
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return "seed" in parameters or not {"seeds", "examples"}.isdisjoint(item.function.__code__.co_names)
+
+
 def _lacks(report: pytest.TestReport | pytest.CollectReport) -> str:
     """Return the data that a skipped test lacks, or an empty string."""
     reason = report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else ""

@@ -17,9 +17,14 @@ from tierwall.serve.controller.gateway_api_version import DEFINITION_NAME, Gatew
 RELEASES = tuple((1, minor) for minor in range(7))
 # By the names of the Gateway API's features, sorted. Core features come with Gateway, HTTPRoute and ReferenceGrant.
 SUPPORTED_FEATURES = (
+    "BackendTLSPolicy",
+    "BackendTLSPolicySANValidation",
     "GRPCRoute",
+    "GRPCRouteNamedRouteRule",
     "Gateway",
+    "GatewayFrontendClientCertificateValidation",
     "GatewayHTTPListenerIsolation",
+    "GatewayInfrastructurePropagation",
     "GatewayPort8080",
     "HTTPRoute",
     "HTTPRoute303RedirectStatusCode",
@@ -31,6 +36,7 @@ SUPPORTED_FEATURES = (
     "HTTPRouteCORS",
     "HTTPRouteHostRewrite",
     "HTTPRouteMethodMatching",
+    "HTTPRouteNamedRouteRule",
     "HTTPRouteParentRefPort",
     "HTTPRoutePathRedirect",
     "HTTPRoutePathRewrite",
@@ -42,6 +48,7 @@ SUPPORTED_FEATURES = (
     "HTTPRouteRequestTimeout",
     "HTTPRouteResponseHeaderModification",
     "HTTPRouteSchemeRedirect",
+    "ListenerSet",
     "ReferenceGrant",
     "TCPRoute",
     "TLSRoute",

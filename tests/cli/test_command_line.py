@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,6 +38,13 @@ def test_help_has_an_example_that_calls_the_command(words: str) -> None:
     # `explain gateway` and `effective` are one command.
     names = [f"tierwall {other}".strip() for other, command in ALL.items() if command is ALL[words]]
     assert any(name in example for name in names), shown
+
+
+@pytest.mark.parametrize("words", ALL)
+def test_no_line_of_help_ends_in_the_middle_of_a_word(words: str) -> None:
+    lines = CliRunner().invoke(root, [*words.split(), "--help"]).stdout.splitlines()
+    assert [line for line in lines if re.search(r"\S-$", line)] == []
+    assert not [line for line in lines if "\N{NON-BREAKING HYPHEN}" in line]
 
 
 @pytest.mark.parametrize("words", [words for words, command in ALL.items() if isinstance(command, click.Group)])

@@ -11,6 +11,7 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from tierwall.cli.kubectl import PROGRAM as PLUGIN
+from tierwall.cli.sections import HelpContext
 from tierwall.engines.table import enforced_with, offered_by
 from tierwall.version import __version__
 
@@ -60,6 +61,8 @@ class LazyGroup(click.Group):
 
     `tierwall --help` would otherwise import the modules of every command.
     """
+
+    context_class = HelpContext
 
     def __init__(self, *args: object, lazy: Mapping[str, Lazy], **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]

@@ -1,12 +1,39 @@
-"""The sections of a command's help: its own options, then the objects that it reads, then the cluster."""
+"""The layout of help: a command's own options, then the objects that it reads, then the cluster; no word is broken."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import click
 
 OBJECTS, CLUSTER = "Objects to read", "Cluster to read"
+
+
+# Help is wrapped with this in place of a hyphen, and written with a hyphen.
+_UNBREAKABLE = "\N{NON-BREAKING HYPHEN}"
+
+
+class HelpText(click.HelpFormatter):
+    """Help that is wrapped between words alone: `--log-rate` and the words of an example can be copied."""
+
+    def write(self, string: str) -> None:
+        """Write a part of the help."""
+        super().write(string.replace(_UNBREAKABLE, "-"))
+
+    def write_text(self, text: str) -> None:
+        """Write a paragraph."""
+        super().write_text(text.replace("-", _UNBREAKABLE))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        """Write a list of names and what they mean."""
+        super().write_dl([(name, text.replace("-", _UNBREAKABLE)) for name, text in rows], col_max, col_spacing)
+
+
+class HelpContext(click.Context):
+    """The context of a command."""
+
+    formatter_class = HelpText
 
 
 class SectionedOption(click.Option):
@@ -19,6 +46,8 @@ class SectionedOption(click.Option):
 
 class SectionedCommand(click.Command):
     """A command whose help has its options in sections."""
+
+    context_class = HelpContext
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, section by section."""

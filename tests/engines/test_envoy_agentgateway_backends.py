@@ -165,7 +165,6 @@ def test_what_is_no_message_cannot_be_judged(lab: SettingsLab) -> None:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"ai": {"provider": {"openai": {"model": "x"}}}}, "`openai.model`"),
         ({"dynamicForwardProxy": {}}, "`spec.dynamicForwardProxy`"),
         ({"a2a": {"host": "a.example", "port": 80}}, "`spec.a2a`"),
         ({"static": {"unixPath": "/run/x.sock"}}, "unixPath"),

@@ -180,7 +180,6 @@ GUARD = {"request": [{"regex": {"matches": ["secret"], "action": "Reject"}}]}
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"provider": {"openai": {"model": "gpt"}}}, "`openai.model`, which replaces the model in requests,"),
         ({"provider": {"openai": {"moderation": {}}}}, "`openai.moderation`"),
         ({"provider": {"gemini": {}}}, "provider gemini"),
         ({"provider": {"openai": {}, "path": "/v1/x?key=1"}}, "`path` with a query string"),
@@ -207,9 +206,8 @@ def test_a_provider_that_envoy_does_not_serve_is_closed(spec: Object, words: str
     "settings",
     [
         {"promptGuard": GUARD},
-        {"modelAliases": {"fast": "gpt-mini"}},
         {"prompt": {"prepend": [{"role": "system", "content": "be kind"}]}},
-        {"overrides": [{"field": "max_tokens", "value": 10}]},
+        {"transformations": [{"field": "max_tokens", "expression": "10"}]},
     ],
 )
 def test_what_judges_or_changes_messages_closes_its_target_alone(settings: Object) -> None:

@@ -43,9 +43,10 @@ class EchoBackend:
     def __init__(self, certificate: Certificate | None = None, answers: Mapping[str, str] | None = None) -> None:
         """With a certificate, the backend speaks TLS. `answers` are the bodies of some paths."""
         self.paths: list[str] = []
+        self.bodies: list[bytes] = []
         # Requests to these paths are answered with 403.
         self.refused: set[str] = set()
-        paths, refused, known = self.paths, self.refused, answers or {}
+        paths, bodies, refused, known = self.paths, self.bodies, self.refused, answers or {}
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -57,7 +58,7 @@ class EchoBackend:
                     while size := int(self.rfile.readline(), 16):
                         self.rfile.read(size + 2)
                     size = 2
-                self.rfile.read(size)
+                bodies.append(self.rfile.read(size))
                 paths.append(self.path)
                 time.sleep(float(self.headers.get("x-sleep") or 0))
                 seen = json.dumps({name.lower(): value for name, value in self.headers.items()})

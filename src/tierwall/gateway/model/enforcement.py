@@ -46,6 +46,7 @@ _NO_CLOUD = "Tierwall has no credentials of a cloud; the client's own header is 
 _NO_EXCHANGE = "Envoy does not exchange tokens here; the client's own header is removed"
 _NO_PLACE = "Envoy puts credentials only into headers, and a client could put its own there"
 _NO_AI = "Envoy does not read the messages of language models"
+_PLAIN_BODIES = "requests whose bodies are not plain JSON get 400; those that pass unread stay as they are"
 _ENFORCED = FieldRule(EnforcementState.ENFORCED)
 _NO_EXPRESSION = "Envoy does not evaluate expressions here"
 
@@ -182,11 +183,11 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     "backend.auth.jwtSign": _not("Envoy does not sign tokens; the client's own header is removed"),
     "backend.ai.prompt": _not(_NO_AI, restricts=True),
     "backend.ai.promptGuard": _not(_NO_AI, restricts=True),
-    "backend.ai.defaults": _not(_NO_AI),
-    "backend.ai.overrides": _not(_NO_AI, restricts=True),
+    "backend.ai.defaults": _limited(_PLAIN_BODIES),
+    "backend.ai.overrides": _limited(_PLAIN_BODIES, restricts=True),
     "backend.ai.transformations": _not(_NO_AI, restricts=True),
     "backend.ai.finalTransformations": _not(_NO_AI, restricts=True),
-    "backend.ai.modelAliases": _not(_NO_AI, restricts=True),
+    "backend.ai.modelAliases": _limited(_PLAIN_BODIES, restricts=True),
     "backend.ai.promptCaching": _not(_NO_AI),
     "backend.ai.routes": _limited(
         "Envoy translates nothing: what the provider does not understand itself is answered with 500"

@@ -14,7 +14,7 @@ from tierwall.engines.envoy.config.options import SocketAddress
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.values.addresses import read_ip
 
-HINT = "use `static`, one provider of models without a model of its own, or one MCP target with a host"
+HINT = "use `static`, one provider of models, or one MCP target with a host"
 _DEFAULT_PATH = "/mcp"
 _HTTPS = 443
 _OTHERS = ("a2a", "aws", "dynamicForwardProxy")

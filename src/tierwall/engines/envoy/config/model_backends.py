@@ -2,7 +2,7 @@
 
 The suffix of a request's path says what it is (`backend.ai.routes`); without routes, everything is a chat completion.
 Envoy sends on what the provider understands itself, and does not translate: other requests are answered with 500. It
-does not read bodies, so a provider that has its own model, or judges contents, is not served.
+does not judge contents, so a provider that does is not served.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class PathChange(NamedTuple):
     prefix: str = ""
     # Why these requests are answered with 500, or an empty string.
     problem: str = ""
+    # Whether their bodies are not read.
+    passes: bool = False
 
     @property
     def pattern(self) -> str:
@@ -78,14 +80,21 @@ class ModelBackend(NamedTuple):
         if kind not in _UNCHANGED and kind not in ends:
             return PathChange(suffix, problem=f"a request of type {kind} (`backend.ai.routes`) to provider {self.kind}")
         path, prefix = self.value.get("path"), str(self.value.get("pathPrefix") or "").rstrip("/")
+        passes = kind in _UNCHANGED
         if isinstance(path, str):
-            return PathChange(suffix, path, problem="`path` with a query string" if "?" in path else "")
-        if kind in _UNCHANGED:
-            return PathChange(suffix, prefix=prefix)
+            problem = "`path` with a query string" if "?" in path else ""
+            return PathChange(suffix, path, problem=problem, passes=passes)
+        if passes:
+            return PathChange(suffix, prefix=prefix, passes=True)
         if "host" in self.value and not prefix and self.kind != "custom":
             return PathChange(suffix)
         given = next((each.get("path") for each in self._formats if each.get("type") == kind), None)
         return PathChange(suffix, str(given) if given else f"{prefix or _BASE}{ends[kind]}")
+
+    @property
+    def model(self) -> str:
+        """The model that it uses, whatever requests ask for; empty if they choose it."""
+        return str(nested_map(self.value, self.kind).get("model") or "")
 
     @property
     def _formats(self) -> Iterator[Mapping[str, Any]]:
@@ -113,8 +122,6 @@ def model_provider(backend: Resource) -> ModelBackend | str:
         others = sorted(key for key in provider if isinstance(provider[key], dict) and key != "policies")
         return f"provider {others[0] if others else 'unknown'}"
     settings = nested_map(provider, kind)
-    if settings.get("model"):
-        return f"`{kind}.model`, which replaces the model in requests,"
     if "moderation" in settings:
         return f"`{kind}.moderation`"
     return "`custom.backendRef`" if "backendRef" in settings else ModelBackend(section, kind, provider)

@@ -28,6 +28,7 @@ from tierwall.engines.envoy.config.model_backends import PathChange, provider_of
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.settings.compiler import SettingsCompiler
 from tierwall.engines.envoy.config.settings.mcp_rules import MessageFilters
+from tierwall.engines.envoy.config.settings.model_fields import model_filters
 from tierwall.engines.envoy.config.settings.model_headers import header_changes
 from tierwall.engines.envoy.config.settings.places import place_of
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
@@ -133,11 +134,13 @@ class BackendPlanner:
                 part, problem = f"{secured.reference} with a mistake", f"{secured.reference} cannot be used ({error})"
                 closed = self._closed_backend(gateway, listener, ref, part, backend_tls.HINT, problem)
                 return structs.replace(closed, has_policy_mistake=True)
+        messages = settings.messages
         if (provider := provider_of(resource)) is not None:
-            paths = provider.path_changes(settings.model_routes)
+            paths = provider.path_changes(settings.model_fields.get("routes") or {})
             if unsupported := unusable_routes(paths, self._options.max_program_size):
                 return self._closed_backend(gateway, listener, ref, unsupported, HINT)
             by_protocol += header_changes(provider)
+            messages |= model_filters(provider, settings.model_fields)
         policies = settings.policies | ({secured.identity} if secured is not None else set())
         settings._replace(changes=(*by_protocol, *settings.changes)).apply_to_cluster(cluster)
         if unsupported := app_protocol.missing_tls(protocol, cluster):
@@ -151,7 +154,7 @@ class BackendPlanner:
             cluster.name,
             clusters.external_host(resource),
             changes,
-            settings.messages,
+            messages,
             paths,
             settings=policies,
         )

@@ -35,6 +35,7 @@ from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.planned_backends import UNSUPPORTED, BackendPlanner, Mirror, RouteBackend
 from tierwall.engines.envoy.config.route_rules import apply_filters, hint_about, is_plain, plain_match, precedence
 from tierwall.engines.envoy.config.settings.compiler import SettingsCompiler
+from tierwall.engines.envoy.config.settings.filters import MODEL
 from tierwall.engines.envoy.config.settings.places import place_of
 from tierwall.engines.envoy.config.settings.repeated_headers import refuse_repeats
 from tierwall.engines.envoy.config.settings.route_settings import RouteSettings
@@ -240,6 +241,8 @@ class RoutePlanner:
             if is_grpc(route):
                 message.match.grpc.SetInParent()
             message.metadata.CopyFrom(place(gateway, listener, parts.backends))
+            if change.passes:
+                message.metadata.filter_metadata[MODEL].update({"passes": True})
             unsupported = path_problem(matches, size, replaces) if len(matches) > 1 else ""
             unsupported = unsupported or apply_filters(message, matches[-1], rule.get("filters"), listener, size)
             planned = self._route(message, unsupported, end, matches, rule, parts, change)

@@ -41,6 +41,7 @@ from tierwall.engines.envoy.config.settings.filters import (
     choosing_filter,
 )
 from tierwall.engines.envoy.config.settings.mcp_rules import MessageFilters, mcp_rules
+from tierwall.engines.envoy.config.settings.model_fields import OF_MODELS
 from tierwall.engines.envoy.config.settings.places import (
     EffectiveField,
     PlaceSettings,
@@ -126,9 +127,8 @@ class SettingsCompiler:
             section = target.section
         place = place._replace(backend=backend, section=section)
         read = self._reader.at(place, "backend")
-        routes = read.fields.get("backend.ai.routes")
-        settings = self._compiled(place, [("PostRouting", read)])
-        return settings._replace(model_routes=routes.value) if routes is not None else settings
+        of_models = {path.split(".")[-1]: field.value for path, field in read.fields.items() if path in OF_MODELS}
+        return self._compiled(place, [("PostRouting", read)])._replace(model_fields=of_models)
 
     def _compiled(self, place: RequestPlace, read: list[tuple[Phase, PlaceSettings]]) -> RouteSettings:
         closed: list[str] = []
@@ -369,8 +369,8 @@ FIELDS: Mapping[str, CompileField] = {
     "backend.tcp": _plain(upstream.tcp),
     "backend.tls": SettingsCompiler._backend_tls,
     "backend.http": _plain(upstream.http),
-    # Routes choose by it what becomes of their paths.
-    "backend.ai.routes": _of_others,
+    # Routes and destinations have them (`model_fields`).
+    **dict.fromkeys(OF_MODELS, _of_others),
     "backend.transformation": _plain(backend_transformation),
     "traffic.extAuth": SettingsCompiler._ext_auth,
     "traffic.extProc": SettingsCompiler._ext_proc,

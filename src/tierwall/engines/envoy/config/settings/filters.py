@@ -74,6 +74,8 @@ def authorization_filter(phase: Phase) -> str:
 
 
 # Asks an authorization service about the requests to one backend.
+# Changes fields of requests to language models.
+MODEL: Final = "tierwall.model"
 ASK_FOR_BACKEND: Final = "tierwall.backend.ask"
 CHOOSE_FOR_BACKEND: Final = "tierwall.backend.choose-ask"
 
@@ -135,6 +137,7 @@ def settings_filters(static: bool, configured: Mapping[str, Any]) -> Iterator[An
     yield _off(ASK_FOR_BACKEND, asking("settings_backend"))
     yield _off(CHOOSE_FOR_BACKEND, no_choice())
     yield _discovered(MCP_TOKENS, jwt_pb2.JwtAuthentication(), static, configured)
+    yield hcm_pb2.HttpFilter(name=MODEL, typed_config=script_filter("model.lua"), disabled=True)
 
 
 def no_limits() -> Any:

@@ -25,8 +25,8 @@ class RouteSettings(NamedTuple):
     overruling: frozenset[str] = frozenset()
     # Whether backends outside the cluster get the client's host, too.
     keeps_host: bool = False
-    # What requests to language models are, by the suffixes of their paths.
-    model_routes: Mapping[str, Any] = {}
+    # What says of requests to language models what they are, and changes them, by the name below `backend.ai`.
+    model_fields: Mapping[str, Any] = {}
 
     def apply_to_cluster(self, cluster: Any) -> None:
         """Apply the settings of a backend to its cluster, which gets a name of its own if it changes."""

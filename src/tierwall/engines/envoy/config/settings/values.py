@@ -43,6 +43,7 @@ _USER = re.compile(r"([^:\s]{1,255}):(\{SHA\}[A-Za-z0-9+/]{27}=)", re.ASCII)
 _SMALLEST_WINDOW, _LARGEST_WINDOW = 65_535, (1 << 31) - 1
 _MOST_KILOBYTES = 8192
 _TLS13 = "TLS13_"
+_PLAIN_KEY = re.compile(r"[ !#-\[\]-~]+", re.ASCII)
 
 
 def value_problems(field: str, value: Any) -> Iterator[Unenforceable]:
@@ -320,6 +321,12 @@ def kilobytes(value: object) -> int:
     return size
 
 
+def _model_fields(value: Any) -> Iterator[Unenforceable]:
+    for number, entry in enumerate(list_of_maps(value)):
+        if not _PLAIN_KEY.fullmatch(entry["field"]):
+            yield Unenforceable("Envoy sets only fields of printable ASCII without escapes", number, "field")
+
+
 _PROBLEMS: Mapping[str, Callable[[Any], Iterator[Unenforceable]]] = {
     "frontend.accessLog": _access_log,
     "frontend.tls": _tls,
@@ -341,6 +348,8 @@ _PROBLEMS: Mapping[str, Callable[[Any], Iterator[Unenforceable]]] = {
     "traffic.rateLimit.global": _global_limits,
     "traffic.rateLimit.local": _local_limits,
     "traffic.transformation": _transformation,
+    "backend.ai.defaults": _model_fields,
+    "backend.ai.overrides": _model_fields,
     "backend.auth": _credentials,
     "backend.extAuth": _ext_auth,
     "backend.mcp.authentication": _mcp_authentication,

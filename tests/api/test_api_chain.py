@@ -274,6 +274,15 @@ def test_lazy_nested_chains_ask_exactly_whom_flat_ones_ask(
     assert deep.evaluate(data(**results)).asked == flat.evaluate(data(**results)).asked
 
 
+def test_a_nested_chain_of_the_rest_is_asked_one_by_one() -> None:
+    """Its conditional Deny settles it, so that nobody asks the Allow behind."""
+    inner = Chain([fake("b", ([("Deny", "x")], FailureMode.DENY)), fake("c", "Allow")], "inner")
+    first = Chain([fake("a", ([("Allow", "y")], FailureMode.DENY)), inner]).authorize(CREATE)
+    assert first.asked == ("a",)
+    assert first.evaluate(data(x=True, y=False)).asked == ("a", "b")
+    assert first.evaluate(data(x=False, y=False)).asked == ("a", "b", "c")
+
+
 @given(st.lists(ANSWERS, max_size=4), st.integers(0, 4), DATA)
 def test_r060_an_authorizer_without_opinion_changes_nothing(
     answers: list[object], place: int, results: dict[str, object]

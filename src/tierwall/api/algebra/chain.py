@@ -120,13 +120,13 @@ class ChainDecision(Decision, frozen=True, kw_only=True):
         return _no_opinion(tuple(asked), _join_errors(errors), tuple(steps), reason=reason)
 
     def _in_turn(self) -> Iterator[tuple[Authorizer, Decision, bool]]:
-        """Yield every opinion, and whether it is new. Asks the rest one by one."""
-        for authorizer, opinion in self.opinions:
-            yield authorizer, opinion, False
-        for authorizer, opinion in self.later:
-            yield authorizer, opinion, True
-        if self.rest is not None:
-            for authorizer in self.rest.authorizers:
+        """Yield every opinion, and whether it is new. Asks the rest one by one, and so the members of nested chains."""
+        yield from ((*given, False) for given in self.opinions)
+        yield from ((*asked, True) for asked in self.later)
+        if self.rest is None:
+            return
+        for remaining in self.rest.authorizers:
+            for authorizer in remaining.members() if isinstance(remaining, Chain) else (remaining,):
                 yield authorizer, _ask(self.rest.attributes, authorizer), True
 
 

@@ -265,7 +265,7 @@ def test_an_object_that_ignored_requirements_leave_out_is_not_told(
         asked = msgspec.structs.replace(asked, field_selector=[requirement])
     refused = world(("Allow", OWN)).ask(asked).detail
     assert refused.witness is None
-    assert f"; what the selector says about `{key}` is ignored; with " in refused.reason
+    assert f"; what the selector says about `{key}` is ignored; with -l owner=alice it would" in refused.reason
     left_out = {**requirement, "operator": "NotIn"}
     if labels:
         refused = world(("Allow", OWN)).ask(msgspec.structs.replace(asked, label_selector=[left_out])).detail

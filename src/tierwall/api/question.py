@@ -134,7 +134,7 @@ def widest(snapshot: Snapshot, question: ApiQuestion) -> WidestSelectors:
     attributes = _attributes_in(snapshot, question, problems)
     if not attributes.is_about_a_collection:
         expected = "list, watch or deletecollection of a resource without subresource"
-        problems.append(Diagnostic("TW703", f"expected {expected}, found `{attributes.sentence()}`"))
+        problems.append(Diagnostic("TW703", f"expected {expected}, found {attributes.sentence()}"))
     answers = _webhook_answers(snapshot, question.webhooks, problems)
     if problems:
         raise input_error(problems)

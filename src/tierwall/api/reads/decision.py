@@ -160,13 +160,19 @@ def _search(proof: ReadProof, within: Selection) -> tuple[list[ReadSelector], bo
 def _suggestion(
     chain: Chain, complete: CompleteDecision, attributes: Attributes, known: tuple[SelectableField, ...]
 ) -> ReadSelector | None:
-    """Return a selector that would be allowed: what the request demands already, and what is missing."""
+    """Return a selector that would be allowed: what the request demands already, and what is missing.
+
+    What is ignored is left out: an API server refuses fields that a resource does not select by.
+    """
+    asked = selection_of(attributes, known)
+    counting_labels = [each for each in attributes.label_selector or () if each not in asked.ignored_labels]
+    counting_fields = [each for each in attributes.field_selector or () if each not in asked.ignored_fields]
     for widest in _widest(complete, attributes, known)[0]:
         labels = {requirement.key for requirement in widest.labels}
         fields = {requirement.key for requirement in widest.fields}
         joined = ReadSelector(
-            (*(each for each in attributes.label_selector or () if each.key not in labels), *widest.labels),
-            (*(each for each in attributes.field_selector or () if each.key not in fields), *widest.fields),
+            (*(each for each in counting_labels if each.key not in labels), *widest.labels),
+            (*(each for each in counting_fields if each.key not in fields), *widest.fields),
         )
         for candidate in dict.fromkeys((joined, widest)):
             if _is_allowed(chain, attributes, candidate, known):

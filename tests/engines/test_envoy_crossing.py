@@ -6,21 +6,18 @@ a proxy, and many more states, is in `test_envoy_checkpoints.py`.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from tests.engines.test_envoy_faults import NEVER_CONNECTED, hammering
 from tests.labs.envoy_lab import NETWORKING, Lab, Object, lab, later, policy
+from tests.labs.loopback_server import LoopbackServer, QuietHandler
 from tests.randomness import rounds
 from tests.worlds.tool_objects import manifest
 from tierwall.engines.envoy.config.compile import XdsResources, compile
-from tierwall.engines.envoy.config.options import SocketAddress
 from tierwall.engines.envoy.control.crossing import crossing_routes
 from tierwall.resources.load import load_objects
 from tierwall.resources.snapshot import Snapshot
@@ -30,14 +27,14 @@ BOTH, ALLOWED = ("allowed", "forbidden"), ("allowed",)
 ASKED = manifest("v1", "Service", "asked", {"ports": [{"port": 9000}]}, namespace="shop")
 
 
-class _Authorizer:
+class _Authorizer(LoopbackServer):
     """An HTTP authorizer that gives everybody the same answer, and counts."""
 
     def __init__(self) -> None:
         self.status, self.asked = 200, 0
         outer = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(QuietHandler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
@@ -47,17 +44,7 @@ class _Authorizer:
                 self.send_header("content-length", "0")
                 self.end_headers()
 
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.address = SocketAddress("127.0.0.1", self._server.server_port)
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(Handler)
 
 
 @contextmanager

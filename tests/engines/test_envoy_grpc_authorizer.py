@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote
 
@@ -17,6 +15,7 @@ from envoy.service.auth.v3 import external_auth_pb2
 
 from tests.labs.envoy_attacks import AGENT, SECRET, Attacked, Object, behind, call, calls, policy
 from tests.labs.http2_client import Answer, Header, Http2, post
+from tests.labs.loopback_server import LoopbackServer, QuietHandler
 from tests.labs.waiting import HeldPort
 from tests.worlds.tool_objects import manifest
 from tierwall.engines.envoy.config import external_auth
@@ -60,7 +59,7 @@ class Authorizer:
         self._server.stop(0).wait()
 
 
-class WebAuthorizer:
+class WebAuthorizer(LoopbackServer):
     """An HTTP authorizer that always allows. `headers` are those of its answer, `asked` the requests it got."""
 
     def __init__(self) -> None:
@@ -69,7 +68,7 @@ class WebAuthorizer:
         self.body = b""
         outer = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(QuietHandler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
@@ -82,17 +81,7 @@ class WebAuthorizer:
                 self.end_headers()
                 self.wfile.write(b"yes")
 
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.address = SocketAddress("127.0.0.1", self._server.server_port)
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(Handler)
 
 
 def allowed(*headers: Header, remove: tuple[str, ...] = ()) -> Reply:

@@ -8,10 +8,8 @@ from __future__ import annotations
 import json
 import ssl
 import tempfile
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ import pytest
 from examples.agents import certificates
 from tests.labs.envoy_attacks import GATEWAY_API, NETWORKING, Object, behind, call, calls, policy
 from tests.labs.envoy_routes import Routed, route, to
+from tests.labs.loopback_server import LoopbackServer, QuietHandler
 from tests.labs.waiting import PATIENCE_S, eventually
 from tests.worlds.tool_objects import manifest
 from tierwall.core.diagnostics import Diagnostic
@@ -55,7 +54,7 @@ def xbackend(name: str) -> Object:
     return {"group": NETWORKING, "kind": "XBackend", "name": name}
 
 
-class Unsteady:
+class Unsteady(LoopbackServer):
     """A server that answers with the codes it is told, one for each request, and then with 200."""
 
     def __init__(self) -> None:
@@ -64,7 +63,7 @@ class Unsteady:
         self.hosts: list[str | None] = []
         unsteady = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(QuietHandler):
             def do_GET(self) -> None:
                 unsteady.asked += 1
                 unsteady.hosts.append(self.headers["host"])
@@ -72,17 +71,7 @@ class Unsteady:
                 self.send_header("content-length", "0")
                 self.end_headers()
 
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.address = SocketAddress("127.0.0.1", self._server.server_port)
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(Handler)
 
 
 class Greeter:

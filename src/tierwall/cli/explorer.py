@@ -82,22 +82,31 @@ def ui(params: ExplorerParams) -> None:
         message = f"`{host}` can be reached from other machines: give --tls-cert and --tls-key, or --insecure"
         raise click.UsageError(message)
     from tierwall.cli.collector import collector_off
+    from tierwall.cli.reread import RereadSource
+    from tierwall.core.diagnostics import InputError
     from tierwall.serve.explorer.followed import ExplorerFollower
     from tierwall.serve.explorer.run import ExplorerServer, ExplorerSettings, serve
 
-    source = params.object_source()
+    source, words, refusal = params.object_source(), params.source_words, ""
     if params.cluster_to_read is not None:
         from tierwall.cli.followed import has_begun
 
-        if not has_begun(source):
-            return
+        try:
+            if not has_begun(source):
+                return
+        except InputError as error:
+            # Whoever may not watch everything sees what other commands see.
+            source, words = RereadSource(params), f"{words}, read again every minute"
+            refusal = f"{error.diagnostics[0].message}; it is read again every minute"
     # A page makes many objects and hardly any garbage, and to search them takes a fifth of its time.
-    follower = ExplorerFollower(params.source_options, params.source_words, partial(collector_off, first=False))
+    follower = ExplorerFollower(params.source_options, words, partial(collector_off, first=False))
     settings = ExplorerSettings(
         host=host, port=port, hosts=params.hosts, tls_cert=params.tls_cert, tls_key=params.tls_key
     )
     server = ExplorerServer(follower, settings)
     print_diagnostics(sorted_diagnostics(follower.begin(source).diagnostics).serious)
+    if refusal:
+        print_line(refusal, err=True)
     print_line(server.address)
     serve(server, source, params.open and sys.stdout.isatty(), lambda noticed: print_diagnostics(noticed.serious))
 

@@ -23,8 +23,8 @@ MAX_UNITS, MAX_ARROWS = 24, 70
 LETTER, SMALL_LETTER, MAX_NAME, MAX_LABEL = 7.6, 6.6, 34, 26
 # The least height and width of what can be chosen.
 TARGET = 25
-# Of a matrix: the side of a cell, the room for names, and the most units.
-SIDE, MARGIN, MAX_SIDE = 24, 200, 400
+# Of a matrix: the side of a cell, the characters of a name, and the most units.
+SIDE, MAX_BESIDE, MAX_SIDE = 24, 26, 400
 
 
 def drawing(folded: Fold, title: str) -> Markup:
@@ -190,45 +190,46 @@ def _words(cell: Cell) -> str:
 
 def _matrix(folded: Fold, title: str) -> Markup:
     units = folded.units[:MAX_SIDE]
-    width = MARGIN + SIDE * len(units) + 10
-    rows = [_row(folded, number, len(units)) for number in range(len(units))]
+    names = [_short_name(unit.name, MAX_BESIDE) for unit in units]
+    margin = int(max(map(len, names), default=0) * LETTER) + 20
+    width = margin + SIDE * len(units) + 10
+    rows = [_row(folded, number, len(units), margin) for number in range(len(units))]
     beside, above = [], []
-    for number, unit in enumerate(units):
-        middle = MARGIN + SIDE * number + SIDE / 2 + 4
-        text = _short_name(unit.name, 26)
-        side = tag("text", text, x=MARGIN - 8, y=middle, text_anchor="end", class_="name")
-        turned = f"translate({middle:.0f} {MARGIN - 8}) rotate(-90)"
+    for number, (unit, text) in enumerate(zip(units, names, strict=True)):
+        middle = margin + SIDE * number + SIDE / 2 + 4
+        side = tag("text", text, x=margin - 8, y=middle, text_anchor="end", class_="name")
+        turned = f"translate({middle:.0f} {margin - 8}) rotate(-90)"
         above.append(tag("text", text, transform=turned, class_="name", aria_hidden="true"))
-        hit = tag("rect", x=0, y=MARGIN + SIDE * number, width=MARGIN, height=SIDE, class_="hit")
+        hit = tag("rect", x=0, y=margin + SIDE * number, width=margin, height=SIDE, class_="hit")
         if unit.focus:
             side = tag("a", hit, side, href=address("/network", focus=unit.focus), aria_label=f"Unfold {unit.name}")
         beside.append(side)
-    lines = tag("path", d="".join(_grid(len(units))), class_="grid")
+    lines = tag("path", d="".join(_grid(len(units), margin)), class_="grid")
     # The names stay in sight when the drawing is moved.
     axes = [
-        tag("g", tag("rect", width=across, height=along, class_="axis"), names, data_axis=axis)
-        for axis, across, along, names in (("above", width, MARGIN, above), ("beside", MARGIN, width, beside))
+        tag("g", tag("rect", width=across, height=along, class_="axis"), shown, data_axis=axis)
+        for axis, across, along, shown in (("above", width, margin, above), ("beside", margin, width, beside))
     ]
-    corner = tag("g", tag("rect", width=MARGIN, height=MARGIN, class_="axis"), data_axis="corner")
+    corner = tag("g", tag("rect", width=margin, height=margin, class_="axis"), data_axis="corner")
     return _svg(width, width, title, lines, rows, axes, corner)
 
 
-def _grid(count: int) -> Iterator[str]:
-    end = MARGIN + SIDE * count
+def _grid(count: int, margin: int) -> Iterator[str]:
+    end = margin + SIDE * count
     for number in range(0, count + 1, 5):
-        at = MARGIN + SIDE * number
-        yield f"M{MARGIN} {at}H{end}M{at} {MARGIN}V{end}"
+        at = margin + SIDE * number
+        yield f"M{margin} {at}H{end}M{at} {margin}V{end}"
 
 
-def _row(folded: Fold, source: int, count: int) -> list[Markup]:
+def _row(folded: Fold, source: int, count: int, margin: int) -> list[Markup]:
     """Draw the cells of a source: one path for each kind, so that a large matrix stays light."""
     shapes: dict[str, list[str]] = {}
-    y = MARGIN + SIDE * source
+    y = margin + SIDE * source
     for destination in range(count):
         cell = folded.cells.get((source, destination))
         if cell is None:
             continue
-        x = MARGIN + SIDE * destination
+        x = margin + SIDE * destination
         if cell.kind == "all":
             shape = f"M{x + 1} {y + 1}h{SIDE - 2}v{SIDE - 2}h-{SIDE - 2}z"
         elif cell.kind == "some":

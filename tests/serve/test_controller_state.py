@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+from tierwall.cluster.access import ClusterAccess
+from tierwall.core.diagnostics import Diagnostic, Diagnostics
+from tierwall.resources.load import LoadResult
+from tierwall.resources.read import ReadResult
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.controller.follower import ControllerFollower
+from tierwall.serve.controller.run import ControllerProcess, ControllerSettings
 from tierwall.serve.controller.state import ControllerState
+from tierwall.serve.follower import Load
 
 
 def resource(kind: str, name: str, **parts: Any) -> Resource:
@@ -59,3 +66,24 @@ def test_heartbeats_change_nothing_that_is_judged() -> None:
     before, after = states([POLICY], [resource("Lease", "tierwall-node-a", spec={"renewTime": "x"})])
     assert after.judged is before.judged
     assert len(after.snapshot) == 2
+
+
+def test_an_outage_is_told_once_and_its_end_too() -> None:
+    """Kinds come back one after the other, so there are many loads until it is over."""
+    away, refused = Diagnostic("TW043", "away"), Diagnostic("TW043", "refused")
+    said: list[str] = []
+
+    async def main() -> None:
+        settings = ControllerSettings(release_namespace="ns", identity="me")
+        access = ClusterAccess("test", "http://127.0.0.1:1", "default")
+        process = ControllerProcess(access, 1, settings, lambda report: said.append(report.summary))
+        for number, lost in enumerate(((), (away,), (away,), (away, refused), (refused,), (), (), (away,))):
+            snapshot = Snapshot.of([resource("Pod", f"p{number}")])
+            loaded = LoadResult((), snapshot, Diagnostics(lost), ReadResult((), Diagnostics(lost), {}), lost)
+            load = Load(loaded, Diagnostics(lost), state=process.follower.prepare(snapshot).state)
+            process.follower.accept(load)
+            process._take(load)
+
+    asyncio.run(main())
+    counts = "the last state of the cluster counts"
+    assert said[1:] == [counts, counts, "the cluster is followed again", counts]

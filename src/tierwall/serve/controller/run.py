@@ -106,6 +106,8 @@ class ControllerProcess:
         )
         self.parts = parts_of(self.context, settings)
         self._source: ClusterSource | None = None
+        # Whether the last state of the cluster counts, because it cannot be followed.
+        self._has_lost = False
         checks = {"cluster": self._cluster} | {
             name: check for part in self.parts for name, check in part.checks().items()
         }
@@ -163,8 +165,13 @@ class ControllerProcess:
             errors = Diagnostics(load.diagnostics).errors
             words = f"; {count_noun(len(errors), 'error')} in them" if errors else ""
             self._send_report(EngineReport(f"following {count_noun(len(load.snapshot), 'object')}{words}"))
-        elif lost := load.loaded.lost if load.loaded is not None else ():
-            self._send_report(EngineReport("the last state of the cluster counts", lost))
+        # In an outage, and while kinds come back one after the other, there are many loads.
+        lost = load.loaded.lost if load.loaded is not None else ()
+        if unreported := tuple(problem for problem in lost if problem in load.unreported):
+            self._send_report(EngineReport("the last state of the cluster counts", unreported))
+        elif self._has_lost and not lost:
+            self._send_report(EngineReport("the cluster is followed again"))
+        self._has_lost = bool(lost)
 
     def _cluster(self) -> Readiness:
         if self.follower.in_force is None:

@@ -15,6 +15,7 @@ from tierwall.engines.envoy.config.names import (
     GATEWAY_SLOTS,
     MCP,
     RBAC,
+    REFUSAL,
     backend_of_cluster,
     decider,
     place_of,
@@ -87,6 +88,9 @@ def test_a_request_refused_before_any_policy_says_why() -> None:
     document = request_document(event(entry))
     assert (document["verdict"], document["policy"], document["rule"]) == ("Deny", "Default", "mcp_reject_no_mcp")
     assert event(entry).decided_by == (DEFAULT,)
+    entry.response.response_code_details = "lua_response"
+    entry.common_properties.metadata.filter_metadata[REFUSAL].update({"why": "a key is empty"})
+    assert request_document(event(entry))["rule"] == "lua_response[a key is empty]"
 
 
 def test_a_denied_request_names_its_backend() -> None:

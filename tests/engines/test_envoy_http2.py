@@ -14,6 +14,7 @@ from tests.labs.envoy_attacks import (
     AGENT,
     GATEWAY_API,
     JSON_HEADERS,
+    NETWORKING,
     SECRET,
     Attacked,
     behind,
@@ -689,3 +690,35 @@ def test_the_log_names_the_backend_of_a_denied_request(shop: Lab) -> None:
     wanted = [("XBackend/shop/orders", "Allow")] * allowed + [("XBackend/shop/spare", "Deny")] * (40 - allowed)
     eventually(lambda: logged() == wanted, logged)
     assert 0 < allowed < 40
+
+
+def test_the_log_says_why_a_script_refused_a_request(shop: Lab) -> None:
+    """In the words that the client gets."""
+    looks = lab_policy("gate")
+    looks["apiVersion"] = f"{NETWORKING}/v1alpha1"
+    looks["spec"]["action"] = "Allow"
+    header, all_calls = {"name": "X-Env", "value": "prod"}, {"methods": [{"name": "tools/call"}]}
+    looks["spec"]["rules"][0]["authorization"] = {"type": "Inline", "headers": [header], "mcp": all_calls}
+    shop.publish([looks])
+    shop.programmed()
+    body = json.dumps(call("half")).encode()
+    strange = body.replace(b'"name"', b'"name": "x", "Name"')
+    with Http2(shop.port, shop.context("shopper")) as client:
+        for headers, sent in (
+            (post(PATH, strange, host="localhost"), strange),
+            ([*post(PATH, body, host="localhost"), ("mcp-method", "ping")], body),
+            ([(name, value if value != "POST" else "PUT") for name, value in post(PATH, body, host="localhost")], body),
+            ([*post(PATH, body, host="localhost"), ("x-env", "prod"), ("x-env", "test")], body),
+        ):
+            assert not client.ask(headers, sent).reached
+
+    def logged() -> list[str]:
+        return [decision["rule"] for decision in shop.decisions if "lua_response" in str(decision.get("rule"))]
+
+    wanted = (
+        "a key could be read as another key",
+        "Mcp-Method is not the method of the message",
+        "there is a body",
+        "there are several `x-env`",
+    )
+    eventually(lambda: logged()[-4:] == [f"lua_response[{why}]" for why in wanted], logged)

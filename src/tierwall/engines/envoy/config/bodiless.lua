@@ -8,6 +8,7 @@ function envoy_on_request(handle)
   headers:remove("mcp-name")
   local body = handle:body()
   if (body and body:length() > 0) or handle:trailers() then
+    pcall(function() handle:streamInfo():dynamicMetadata():set("tierwall.refusal", "why", "there is a body") end)
     handle:respond({ [":status"] = "413", ["content-type"] = "text/plain" }, "refused: there is a body\n")
   end
 end

@@ -66,6 +66,8 @@ OF_SOMETHING_ELSE: Final = "something else"
 TO_RESOURCES: Final = "subscription to resources"
 SUBSCRIPTION: Final = "tierwall.subscription"
 MOST_URIS: Final = 8
+# Metadata: why a script refused a request (`why`).
+REFUSAL: Final = "tierwall.refusal"
 # The header that names the checkpoint, by level; the route sets it (`checkpoints`).
 CHECKPOINT: Final = {"gateway": "x-tierwall-gateway", "backend": "x-tierwall-backend"}
 

@@ -13,5 +13,7 @@ end
 function envoy_on_request(handle)
   local is_done, why = pcall(repeated, handle)
   if not is_done then why = "its headers cannot be checked" end
-  if why then handle:respond({ [":status"] = "400", ["content-type"] = "text/plain" }, "refused: " .. why .. "\n") end
+  if not why then return end
+  pcall(function() handle:streamInfo():dynamicMetadata():set("tierwall.refusal", "why", why) end)
+  handle:respond({ [":status"] = "400", ["content-type"] = "text/plain" }, "refused: " .. why .. "\n")
 end

@@ -666,7 +666,13 @@ local function strangeness(body)
   return INCOMPLETE
 end
 
+-- The access log says why. Without that the request is refused all the same.
+local function note_refusal(handle, why)
+  handle:streamInfo():dynamicMetadata():set("tierwall.refusal", "why", why)
+end
+
 local function refuse(handle, why)
+  pcall(note_refusal, handle, why)
   handle:respond({ [":status"] = "400", ["content-type"] = "text/plain" }, "refused: " .. why .. "\n")
 end
 
@@ -746,6 +752,7 @@ end
 
 -- Answers a message whose headers say something else (MCP 2026-07-28, "Standard MCP Request Headers").
 local function refuse_headers(handle, why)
+  pcall(note_refusal, handle, why)
   local id = said[METHOD] and said[ID] or "null"
   local answer = '{"jsonrpc":"2.0","id":' .. id .. ',"error":{"code":-32020,"message":"refused: ' .. why .. '"}}'
   handle:respond({ [":status"] = "400", ["content-type"] = "application/json" }, answer)

@@ -24,7 +24,7 @@ from tierwall.core.protocols import DecisionEvent
 from tierwall.core.verdict import StepVerdict
 from tierwall.engines.envoy.config.bootstrap import CONTROL_PLANE
 from tierwall.engines.envoy.config.matchers import packed
-from tierwall.engines.envoy.config.names import MCP, PLACE, RBAC, SLOTS, backend_of_cluster, decider
+from tierwall.engines.envoy.config.names import MCP, PLACE, RBAC, REFUSAL, SLOTS, backend_of_cluster, decider
 from tierwall.tool.request import ObservedRequest
 
 SERVICE = "envoy.service.accesslog.v3.AccessLogService"
@@ -79,6 +79,8 @@ def event(entry: Any) -> DecisionEvent:
     params = dict(params) if isinstance(params, Struct) else {}
     cluster = common.upstream_cluster or common.custom_tags.get(_CLUSTER, "")
     details = entry.response.response_code_details
+    if why := _metadata(common.metadata, REFUSAL).get("why"):
+        details = f"{details}[{why}]"
     decision = logged_decision(_metadata(common.metadata, RBAC), details, common.HasField("upstream_remote_address"))
     place = {key: common.custom_tags.get(key) for key in PLACE_KEYS}
     return DecisionEvent(

@@ -1,4 +1,4 @@
-"""What can be asked of worlds from outside: how two of them differ, and whether a claim holds (docs/python-api.md)."""
+"""Comparison of two worlds, and proofs about them: the public functions `diff` and `prove` (docs/python-api.md)."""
 
 from __future__ import annotations
 

@@ -95,8 +95,8 @@ def test_policies_that_isolate_both_ends_share_a_reason(file: str, tmp_path: Pat
     start = "shop/web cannot reach pay/db on TCP port 80: NetworkPolicy/shop/out isolates the source for egress"
     both = explain(file, "shop/web", "pay/db", 80, "-f", str(path), *BARE).output.splitlines()[0]
     assert both == f"{start}, NetworkPolicy/pay/db isolates the destination for ingress, and no rule allows it"
-    one = explain(file, "shop/web", "pay/db", 5432, "-f", str(path), *BARE).output.splitlines()[0]
-    assert one == f"{start.replace('80', '5432')} and no rule allows it"
+    source_alone = explain(file, "shop/web", "pay/db", 5432, "-f", str(path), *BARE).output.splitlines()[0]
+    assert source_alone == f"{start.replace('80', '5432')} and no rule allows it"
 
 
 def test_a_rule_that_denies_and_an_isolation_are_two_reasons(file: str, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Generic, Protocol, TypeVar
 
 
-class Sized(Protocol):
+class SizedResult(Protocol):
     """A thing of a known size."""
 
     @property
@@ -16,7 +16,7 @@ class Sized(Protocol):
         """How large it is, in kilobytes at most."""
 
 
-Kept = TypeVar("Kept", bound=Sized)
+Kept = TypeVar("Kept", bound=SizedResult)
 
 
 class KeptProofs(Generic[Kept]):

@@ -19,10 +19,10 @@ from tierwall.cel.partial_evaluation.signature import result_of_call
 from tierwall.cel.values import NUMERIC, OptionalValue, map_keys
 from tierwall.logic.cel.language import StringView
 from tierwall.logic.cel.outcome import Possible
-from tierwall.logic.cel.sums import Sums
+from tierwall.logic.cel.sums import SumTranslator
 from tierwall.logic.cel.terms import (
     NOTHING,
-    Computed,
+    ComputedValue,
     Constant,
     Items,
     Leaf,
@@ -57,7 +57,7 @@ class Functions:
         self._world = comparing.world
         self._circuit = comparing.circuit
         self._environment = environment
-        sums = Sums(comparing)
+        sums = SumTranslator(comparing)
         self._special: dict[str, Callable[..., Term]] = {
             "_==_": self._equal,
             "_!=_": self._not_equal,
@@ -100,9 +100,9 @@ class Functions:
         if find_dispatcher(self._environment, function, len(leaves)) is None:
             return []
         container = {"_[_]": 0, "@in": 1}.get(function)
-        if container is not None and isinstance(leaves[container], Computed):
+        if container is not None and isinstance(leaves[container], ComputedValue):
             return []
-        computed = next((leaf for leaf in leaves if isinstance(leaf, Computed)), None)
+        computed = next((leaf for leaf in leaves if isinstance(leaf, ComputedValue)), None)
         if computed is not None and function != "_+_":
             raise Unsupported(computed.function)
         if function in _ORDER:

@@ -7,13 +7,23 @@ be looked through where it is a list.
 from __future__ import annotations
 
 from tierwall.cel.values import NUMERIC
-from tierwall.logic.cel.terms import Computed, Constant, Items, Leaf, LeafComparison, SeenString, Size, Term, identity
+from tierwall.logic.cel.terms import (
+    ComputedValue,
+    Constant,
+    Items,
+    Leaf,
+    LeafComparison,
+    SeenString,
+    Size,
+    Term,
+    identity,
+)
 from tierwall.logic.cel.unknown import Unknown, ValueKind
 from tierwall.logic.circuit import FALSE, TRUE
 
 
-class Sums:
-    """Sums and texts of leaves."""
+class SumTranslator:
+    """Translates sums and texts of leaves."""
 
     def __init__(self, comparing: LeafComparison) -> None:
         self._comparing = comparing
@@ -27,8 +37,8 @@ class Sums:
             for kind in (ValueKind.NUMBER, ValueKind.STRING)
         )
         sums = [
-            (strings, Computed("+ of strings", (left, right))),
-            (numbers, Computed("+ of numbers", (left, right), may_fail=True)),
+            (strings, ComputedValue("+ of strings", (left, right))),
+            (numbers, ComputedValue("+ of numbers", (left, right), may_fail=True)),
         ]
         if numbers != FALSE:
             # It may overflow.
@@ -64,7 +74,7 @@ class Sums:
         """`string()`, which is known of strings and bools."""
         if isinstance(leaf, SeenString):
             return [(TRUE, leaf)]
-        result: Term = [(is_scalar(leaf, ValueKind.NUMBER), Computed("string() of a number", (leaf,)))]
+        result: Term = [(is_scalar(leaf, ValueKind.NUMBER), ComputedValue("string() of a number", (leaf,)))]
         if isinstance(leaf, Unknown):
             truth = self._circuit.all_of((leaf.is_kind(ValueKind.BOOL), leaf.truth))
             falsehood = self._circuit.all_of((leaf.is_kind(ValueKind.BOOL), -leaf.truth))
@@ -87,6 +97,6 @@ def is_scalar(leaf: Leaf, kind: ValueKind) -> int:
             return TRUE if kind is ValueKind.STRING else FALSE
         case Size():
             return TRUE if kind is ValueKind.NUMBER else FALSE
-        case Computed():
+        case ComputedValue():
             return TRUE
     return FALSE

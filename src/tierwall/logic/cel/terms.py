@@ -53,7 +53,7 @@ class Items(msgspec.Struct, frozen=True, eq=False):
     is_dense: bool = True
 
 
-class Computed(msgspec.Struct, frozen=True, eq=False):
+class ComputedValue(msgspec.Struct, frozen=True, eq=False):
     """A string or a number that a function makes of some values. Nobody can tell more of it: what asks is given up.
 
     Where it `may_fail`, nobody can tell whether there is one either.
@@ -73,7 +73,7 @@ class MissingData(msgspec.Struct, frozen=True):
     possible: int = outcomes.ANY
 
 
-Leaf: TypeAlias = Constant | SomeValue | SeenString | Size | Items | Computed | Unknown | MissingData
+Leaf: TypeAlias = Constant | SomeValue | SeenString | Size | Items | ComputedValue | Unknown | MissingData
 Term: TypeAlias = list[tuple[int, Leaf]]
 
 MISSING, MISSING_BOOL = MissingData(), MissingData(outcomes.BOOL)
@@ -89,7 +89,7 @@ def identity(leaf: Leaf) -> Hashable:
             return type(value), repr(value)
         case SeenString():
             return leaf.of, leaf.view
-        case Computed(function=function, of=parts):
+        case ComputedValue(function=function, of=parts):
             return function, *map(identity, parts)
     # Others are the same only as the same object; the key keeps it.
     return leaf
@@ -97,7 +97,7 @@ def identity(leaf: Leaf) -> Hashable:
 
 def refuse_doubtful(leaf: Leaf) -> None:
     """Refuse a value that may be an error, where that counts and nothing else does."""
-    if isinstance(leaf, Computed) and leaf.may_fail:
+    if isinstance(leaf, ComputedValue) and leaf.may_fail:
         raise Unsupported(leaf.function)
 
 

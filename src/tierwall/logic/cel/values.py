@@ -18,7 +18,7 @@ import msgspec
 
 from tierwall.cel.values import INT_MAX, INT_MIN, UINT_MAX, OptionalValue, Uint
 from tierwall.logic.cel.language import Languages, by_simplicity, seen
-from tierwall.logic.cel.terms import Computed, Constant, Items, Leaf, SeenString, Size, SomeValue
+from tierwall.logic.cel.terms import ComputedValue, Constant, Items, Leaf, SeenString, Size, SomeValue
 from tierwall.logic.cel.unknown import Number, Shape, Unknown, UnknownWorld, ValueKind
 from tierwall.logic.circuit import TRUE
 from tierwall.logic.solver import CircuitSolver
@@ -120,7 +120,7 @@ class Values:
                 return [self.leaf(inner, model) for inner in chosen if inner is not None]
             case Constant(value=value):
                 return value
-            case Computed(function=function):
+            case ComputedValue(function=function):
                 raise Unsupported(function)
         raise ValueError("missing data has no value")
 

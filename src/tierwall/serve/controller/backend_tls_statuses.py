@@ -38,7 +38,7 @@ def plan_backend_tls(gateways: CompiledGateways) -> Mapping[Identity, tuple[Want
 def _at(snapshot: Snapshot, gateway: Resource) -> Mapping[Resource, Resource]:
     """Return the policies about what a Gateway leads to, each with the first of those that name the same.
 
-    That is the policy itself if it is first anywhere. A policy about a port and one about its Service are no rivals.
+    That is the policy itself if it is first anywhere. A policy about a port does not rival one about its Service.
     """
     paths = (path for path in gateway_graph(snapshot).request_paths() if path.gateway.identity == gateway.identity)
     refs = (path.backend for path in paths if path.backend is not None)

@@ -4,7 +4,7 @@ Its certificate may be replaced while it runs (`serve.https_server`). A body tha
 or not an AdmissionReview gets an error, which `failurePolicy: Ignore` turns into an answer without warnings.
 
 Anybody in the cluster may send reviews, to a process that must renew its lease in the same event loop. To decode a long
-one takes a tenth of a second and a hundred times its memory, so only one of them is here at a time.
+review takes a tenth of a second and a hundred times its memory, so only one of them is here at a time.
 """
 
 from __future__ import annotations

@@ -276,7 +276,7 @@ class _ServedBuilder:
             if chains or streams:
                 name = listener_name(gateway, port)
                 self._ports[name] = address, chains
-                # Where there are none, policies change nothing but filters and routes.
+                # On other ports, policies change nothing but filters and routes.
                 self._streams |= {name: streams} if streams else {}
 
     def _stream_chains(self, gateway: Resource, listeners: list[Listener]) -> tuple[StreamChain, ...]:

@@ -178,6 +178,11 @@ def test_subscriptions_ask_for_what_they_name(attacked: Attacked, version: str |
     ):
         assert passes(path, {"resourceSubscriptions": uris}) is expected, (path, uris)
         assert passes(path, {"resourceSubscriptions": uris, "toolsListChanged": True}) is expected, (path, uris)
+    # A list of the notifications' keys, or anything else, is no form that a rule has judged.
+    for strange in ([{"resourceSubscriptions": ["file:///c"]}], ["resourceSubscriptions", ["file:///c"]], "x", 1, True):
+        assert not passes("/base", strange), strange
+        assert not passes("/resources", strange), strange
+    assert passes("/base", None)
     assert passes("/tools", {"taskIds": ["t"]})
     assert not passes("/base", {"taskIds": ["t"]})
     assert not passes("/whole", {"taskIds": ["t"], "resourceSubscriptions": ["file:///a"]})
@@ -209,6 +214,7 @@ def test_completions_need_what_they_complete(attacked: Attacked, version: str | 
     for strange in strange_refs:
         assert not passes("/prompts", ref=strange), strange
     assert not passes("/prompts", ref={"type": "ref/prompt", "name": "p", "Name": "q"})
+    assert not passes("/whole", ref=[template])
 
 
 def test_tasks_follow_calls(attacked: Attacked) -> None:

@@ -404,7 +404,10 @@ local VALUE, FIRST_VALUE, KEY, FIRST_KEY, COLON, ENDED = 1, 2, 3, 4, 5, 6
 -- What the value of a key must be, at the two levels that policies read.
 local METHOD, UNORDERED, ID, LIST, NAME, URI, TASK, REF_NAME, REF_URI, VERSION = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 local TOP_VALUES = { method = METHOD, params = UNORDERED, id = ID }
-local PARAM_VALUES = { name = NAME, uri = URI, taskId = TASK, arguments = READS_ARGUMENTS and UNORDERED or nil }
+local PARAM_VALUES = {
+  name = NAME, uri = URI, taskId = TASK, ref = UNORDERED, notifications = UNORDERED,
+  arguments = READS_ARGUMENTS and UNORDERED or nil,
+}
 local REF_VALUES = { name = REF_NAME, uri = REF_URI }
 -- Parameters whose keys matter.
 local OPENED = { _meta = true, ref = true, notifications = true }

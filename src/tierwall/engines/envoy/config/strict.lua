@@ -434,10 +434,10 @@ end
 -- Notes a key of `notifications` that has no list; its value comes after `at`.
 local function note_change(key, body, at)
   local change = LIST_CHANGES[key]
-  if not change then
-    has_other = true
-  elseif find(body, "^%s*:%s*true", at) then
+  if change and find(body, "^%s*:%s*true", at) then
     changes = changes .. change
+  elseif not change or not find(body, "^%s*:%s*[fn]", at) then
+    has_other = true
   end
 end
 

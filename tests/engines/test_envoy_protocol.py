@@ -182,8 +182,8 @@ def test_subscriptions_ask_for_what_they_name(attacked: Attacked, version: str |
     for strange in ([{"resourceSubscriptions": ["file:///c"]}], ["resourceSubscriptions", ["file:///c"]], "x", 1, True):
         assert not passes("/base", strange), strange
         assert not passes("/resources", strange), strange
-    for strange in ({"resourceSubscriptions": ["file:///c"]}, ["file:///c"], "true", 1):
-        assert not passes("/base", {"toolsListChanged": strange}), strange
+    for change in ({"resourceSubscriptions": ["file:///c"]}, ["file:///c"], "true", 1):
+        assert not passes("/base", {"toolsListChanged": change}), change
     for changes in (None, {"toolsListChanged": False, "promptsListChanged": None}, {"resourcesListChanged": True}):
         assert passes("/base", changes), changes
     assert passes("/tools", {"taskIds": ["t"]})

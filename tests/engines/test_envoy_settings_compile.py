@@ -124,6 +124,44 @@ def test_a_policy_that_admission_refuses_closes_its_target() -> None:
     assert "TW663" in codes(resources)
 
 
+_API = "gateway.networking.k8s.io"
+_RULE_A = {"group": _API, "kind": "HTTPRoute", "name": "web", "sectionName": "a"}
+CLOSES_A, CLOSES_ALL, CLOSES_NOTHING = (500, 0), (500, 500), (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("targets", "closed"),
+    [
+        ({"targetRefs": [{"kind": "HTTPRoute", "name": "web"}]}, CLOSES_ALL),
+        ({"targetRefs": [{**_RULE_A, "group": "wrong"}]}, CLOSES_A),
+        ({"targetRefs": [{**_RULE_A, "kind": "httproute"}]}, CLOSES_A),
+        ({"targetRefs": [{**_RULE_A, "kind": "httproute", "name": "other"}]}, CLOSES_NOTHING),
+        ({"targetRefs": [{**_RULE_A, "group": None, "name": "other"}]}, CLOSES_NOTHING),
+        ({"targetRefs": [{**_RULE_A, "port": 80}]}, CLOSES_ALL),
+        ({"targetRefs": [{"group": "", "kind": "Service", "name": "one", "sectionName": "http"}]}, CLOSES_ALL),
+        ({"targetRefs": [{"group": "", "kind": "Service", "name": "one", "sectionName": 80}]}, CLOSES_ALL),
+        ({"targetRefs": [{"group": "", "kind": "Service", "name": "one", "sectionName": 81}]}, CLOSES_NOTHING),
+        ({"targetRefs": _RULE_A}, CLOSES_A),
+        ({"targetRef": [_RULE_A]}, CLOSES_ALL),
+        ({"targetRefs": []}, CLOSES_ALL),
+        ({"targetRefs": [5]}, CLOSES_ALL),
+        ({"targetRefs": [{"group": _API, "kind": ["HTTPRoute"], "name": ["web"]}]}, CLOSES_ALL),
+        ({"targetSelectors": [{"kind": "HTTPRoute", "matchLabels": {}}]}, CLOSES_ALL),
+        ({"targetSelectors": [{"kind": "HTTPRoute", "matchLabels": {"team": "other"}}]}, CLOSES_NOTHING),
+        ({"targetSelectors": [{"group": _API, "kind": "HTTPRoute", "matchLabels": "web"}]}, CLOSES_ALL),
+    ],
+)
+def test_a_refused_policy_closes_what_it_may_have_been_about(targets: dict[str, Any], closed: tuple[int, int]) -> None:
+    limit = {"rateLimit": {"local": [{"requests": 1, "unit": "Hours"}]}}
+    refused = policy("p", "HTTPRoute/web", traffic=limit)
+    refused["spec"] = {"traffic": limit, **targets}
+    resources = compiled(*PLAIN, refused)
+    assert statuses(resources) == {"web/0/0": closed[0], "web/1/0": closed[1]}
+    assert ("TW663" in codes(resources)) is any(closed)
+    elsewhere = {**refused, "metadata": {"name": "p", "namespace": "away"}}
+    assert statuses(compiled(*PLAIN, elsewhere)) == {"web/0/0": 0, "web/1/0": 0}
+
+
 def test_a_policy_that_envoy_refuses_closes_its_target() -> None:
     timeout = policy("p", "HTTPRoute/web", section="a", traffic={"timeouts": {"request": "1s"}})
     snapshot = Snapshot.of(load_objects([*PLAIN, timeout]))

@@ -200,6 +200,12 @@ def test_bytes_of_a_tcp_listener_go_on_as_they_come(streaming: Streaming) -> Non
                 "traffic": {"timeouts": {"request": "1s"}},
             },
         ),
+        manifest(
+            "agentgateway.dev/v1alpha1",
+            "AgentgatewayPolicy",
+            "p",
+            {"targetRefs": [{"kind": "Gateway", "name": "gate"}], "traffic": {"timeouts": {"request": "1s"}}},
+        ),
     ],
 )
 def test_no_stream_goes_past_a_policy(guard: Object) -> None:

@@ -68,6 +68,12 @@ def test_effective_shows_who_set_a_field_and_whom_it_beat_and_why(manifests: Pat
     assert "AgentgatewayPolicy/ns/wrong is refused by admission and takes no part" in document["notes"]
 
 
+def test_a_note_names_a_refused_policy_whose_target_lacks_its_group() -> None:
+    lost = policy("lost", "HTTPRoute/route", traffic=TIMEOUT)
+    del lost["spec"]["targetRefs"][0]["group"]
+    assert answer(lost, **FULL)["notes"] == ["AgentgatewayPolicy/ns/lost is refused by admission and takes no part"]
+
+
 def test_provenance_names_the_lock_the_older_policy_and_the_quirk_of_the_code() -> None:
     buffer = {"buffer": {"request": {"maxBytes": 1}}}
     every = [

@@ -14,6 +14,7 @@ from tierwall.attach.acceptance import broken_expressions, left_out_settings
 from tierwall.attach.backend import backend_refs
 from tierwall.attach.delegation import accepts_parent, selected_routes
 from tierwall.attach.listener import parent_gateway
+from tierwall.attach.meant_targets import may_mean
 from tierwall.attach.model import served_models
 from tierwall.attach.place import MODEL, SERVICE, Place
 from tierwall.attach.reach import RequestPath, gateway_graph
@@ -220,9 +221,9 @@ def _paths_to(snapshot: Snapshot, route: Resource, gateway: Resource) -> Iterato
 
 
 def _refused(snapshot: Snapshot, place: RequestPlace) -> Iterator[str]:
-    targets = {Place.of(resource) for resource in place.objects}
-    for policy, places in _refused_policies(snapshot):
-        if not targets.isdisjoint(places):
+    places = [Place.of(resource) for resource in place.objects]
+    for policy in _refused_policies(snapshot):
+        if may_mean(snapshot, policy, places, whole=True):
             why = (
                 "uses fields or values that Tierwall does not know"
                 if is_valid(snapshot, policy)
@@ -235,14 +236,10 @@ def _refused(snapshot: Snapshot, place: RequestPlace) -> Iterator[str]:
 
 
 @per_snapshot
-def _refused_policies(snapshot: Snapshot) -> tuple[tuple[Resource, frozenset[Place]], ...]:
-    """Return the policies that take no part in merges, each with the objects it targets."""
-    index = attachments(snapshot, GATEWAY_POLICIES, admitted=False)
-    return tuple(
-        (policy, frozenset(target.place.whole for target in index.of(policy)))
-        for policy in index.policies
-        if not is_understood(snapshot, policy)
-    )
+def _refused_policies(snapshot: Snapshot) -> tuple[Resource, ...]:
+    """Return the policies that take no part in merges."""
+    policies = attachments(snapshot, GATEWAY_POLICIES, admitted=False).policies
+    return tuple(policy for policy in policies if not is_understood(snapshot, policy))
 
 
 def _broken(snapshot: Snapshot, place: RequestPlace) -> Iterator[str]:

@@ -17,6 +17,7 @@ from envoy.extensions.filters.network.tcp_proxy.v3 import tcp_proxy_pb2
 
 from tierwall.attach.backend import BackendRef, backend_refs
 from tierwall.attach.listener import Listener
+from tierwall.attach.meant_targets import may_mean
 from tierwall.attach.place import SERVICE, Place
 from tierwall.attach.route import RouteOnListener
 from tierwall.attach.section import rules
@@ -31,6 +32,7 @@ from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.planned_backends import NO_BACKEND, UNSUPPORTED, unresolved
 from tierwall.resources.resource import Identity, Resource, nested_map
 from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.validity import is_understood
 from tierwall.tool.model import BACKENDS, model
 
 GUARDED_HINT = "use an HTTPRoute on an HTTPS listener, or a Gateway without policies"
@@ -163,5 +165,9 @@ class StreamPlanner:
         for place in map(Place.of, (service, route)):
             yield from (policy.resource.reference for policy in tools.policies_at(place))
         settings = attachments(self._snapshot, GATEWAY_POLICIES, admitted=False)
-        for owner in (gateway, listener.owner, route, service):
-            yield from (policy.reference for policy in settings.on(Place.of(owner)))
+        places = [Place.of(owner) for owner in (gateway, listener.owner, route, service)]
+        for place in places:
+            yield from (policy.reference for policy in settings.on(place))
+        for policy in settings.policies:
+            if not is_understood(self._snapshot, policy) and may_mean(self._snapshot, policy, places, whole=True):
+                yield policy.reference

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tierwall.attach.listener import Listener
+from tierwall.attach.meant_targets import may_mean
 from tierwall.attach.place import BACKEND, Place
 from tierwall.attach.reach import RouteRule
 from tierwall.attach.target import GATEWAY_POLICIES, attachments
@@ -90,7 +91,6 @@ class SettingsReader:
         self._left_out = {
             policy: words for policy in every.policies if (words := self._left_out_words(policy)) is not None
         }
-        self._every = every
 
     def _left_out_words(self, policy: Resource) -> str | None:
         """Return why a policy takes no part in merges although it is there, or None if it takes part."""
@@ -138,13 +138,8 @@ class SettingsReader:
         return PlaceSettings(fields, ", ".join(closed), tuple(problems), frozenset(policies))
 
     def _left_out_at(self, section_levels: Iterable[Level]) -> list[Resource]:
-        return [
-            policy
-            for level in section_levels
-            if isinstance(level, AttachedLevel)
-            for policy in self._every.at(level.place)
-            if policy in self._left_out
-        ]
+        places = [level.place for level in section_levels if isinstance(level, AttachedLevel)]
+        return [policy for policy in self._left_out if may_mean(self._snapshot, policy, places)]
 
 
 def _applies(path: str, place: RequestPlace) -> bool:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from tierwall.attach.status import MAX_MESSAGE_BYTES
 from tierwall.core.reference import Reference
 from tierwall.resources.resource import Resource
 from tierwall.serve.controller.node_heartbeats import NodeHeartbeats, NodeStanding
@@ -92,6 +94,18 @@ def test_what_a_kernel_does_not_enforce_has_its_words_and_hides_no_other() -> No
     state = NodesView(60).state(newest, facts(report("n0", newest, a="names domains"), report("n1", newest)), 0)
     assert said(state, "a") == ("False", "Reconciling", "Not in force yet on n0: names domains")
     assert [said(state, name)[0] for name in "bc"] == ["True", "True"]
+
+
+def test_the_words_of_an_agent_are_one_short_line_of_a_status() -> None:
+    """Whoever has the agent of one node may report whatever the definition of NodeReports lets through."""
+    newest = versions(a=1)
+    honest = report("n0", newest, a="words")
+    behind = replace(honest.behind[0], message="all is well\nReady\x1b[2J" + 1_000 * "ä")
+    state = NodesView(60).state(newest, facts(replace(honest, behind=(behind,))), 0)
+    message = said(state, "a")[2]
+    assert message.startswith("Not in force yet on n0: all is well\\nReady\\x1b[2J")
+    assert message.isprintable()
+    assert len(message.encode()) <= MAX_MESSAGE_BYTES
 
 
 def test_a_refused_load_keeps_what_it_had() -> None:

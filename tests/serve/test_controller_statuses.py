@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from tests.attach.test_status import access_policy, gateway, route
 from tests.serve.test_controller_status_writer import Leader
 from tests.worlds.network_objects import admin, network_policy, rule
+from tierwall.attach.status import MAX_MESSAGE_BYTES
 from tierwall.cluster.access import ClusterAccess
 from tierwall.resources.load import load_objects
 from tierwall.resources.resource import Resource
@@ -141,6 +142,20 @@ def test_access_policies_are_programmed_by_the_fleet(
     resources = live(OUR_CLASS, gateway(), access_policy("guard"))
     fleet = Fleet(Snapshot.of(resources), reason) if reason is not None else None
     assert Desk(resources, fleet=fleet).plan()["guard"] == {"Accepted": ("True", "Accepted"), "Programmed": expected}
+
+
+def test_the_words_of_an_envoy_are_short_and_printable() -> None:
+    resources = live(OUR_CLASS, gateway(), access_policy("guard"))
+    fleet = Fleet(Snapshot.of(resources), ProgrammedReason.ENGINE_REFUSED)
+    words = "an Envoy named\x1b[2J\nx" + 1_000 * "ä"
+    said = fleet._state.policies.items()
+    fleet._state = FleetState({generation: state._replace(message=words) for generation, state in said}, {})
+    desk = Desk(resources, fleet=fleet)
+    desk.plan()
+    (guard,) = (each.desired for each in desk.part.writer._pending.values() if each.desired.identity[3] == "guard")
+    messages = [condition.message for entry in guard.ancestors or () for condition in entry.conditions]
+    assert messages[-1].startswith("an Envoy named\\x1b[2J\\nx")
+    assert all(message.isprintable() and len(message.encode()) <= MAX_MESSAGE_BYTES for message in messages)
 
 
 def test_a_gateway_says_that_lists_are_full_beside_its_own_conditions() -> None:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tierwall.attach.status import bounded_message
 from tierwall.core.reference import Reference
 from tierwall.core.words import join_names
 from tierwall.resources.once import per_resource
@@ -123,7 +124,8 @@ class NodesState:
     def _lag(self, behind: list[str], reference: Reference) -> str:
         words = f"Not in force yet on {join_names(behind, _MAX_NAMES)}"
         reason = next((text for name in behind if (text := self._reasons.get((name, str(reference))))), "")
-        return f"{words}: {reason}" if reason else words
+        # Whoever has the agent of one node chooses its words.
+        return bounded_message((f"{words}: {reason}" if reason else words,))
 
 
 _ABSENT = (NodeStanding.SILENT, NodeStanding.WITHOUT_AGENT)

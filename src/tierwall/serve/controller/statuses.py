@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram
 from prometheus_client import Counter as CounterMetric
 
 from tierwall.attach.place import GATEWAY
+from tierwall.attach.status import bounded_message
 from tierwall.attach.target import ACCESS_POLICIES, GATEWAY_POLICIES
 from tierwall.core.reference import Reference
 from tierwall.network.model.policies import KINDS as NETWORK_POLICIES
@@ -329,7 +330,9 @@ def _in_envoys(fleet: FleetState | None, policy: Resource) -> WantedCondition | 
     )
     is_programmed = state.reason is ProgrammedReason.PROGRAMMED
     message = state.message or ("Every Envoy holds this policy" if is_programmed else "")
-    return WantedCondition("Programmed", "True" if is_programmed else "False", state.reason.value, message)
+    # It may have an Envoy's words and names, which whoever runs that Envoy chooses.
+    words = bounded_message((message,))
+    return WantedCondition("Programmed", "True" if is_programmed else "False", state.reason.value, words)
 
 
 def _affected(

@@ -15,6 +15,7 @@ from tests.serve.test_controller_status_writer import Leader
 from tests.worlds.network_objects import admin, network_policy, rule
 from tierwall.attach.status import MAX_MESSAGE_BYTES
 from tierwall.cluster.access import ClusterAccess
+from tierwall.core.protocols import EngineReport
 from tierwall.resources.load import load_objects
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -29,6 +30,7 @@ from tierwall.serve.controller.fleet_state import (
     ProgrammedState,
 )
 from tierwall.serve.controller.follower import ControllerFollower
+from tierwall.serve.controller.policy_statuses import StatusPlanner
 from tierwall.serve.controller.state import ControllerContext
 from tierwall.serve.controller.status_document import status_with
 from tierwall.serve.controller.statuses import FleetSource, StatusPart
@@ -72,7 +74,8 @@ class Desk:
         self.now, self.follower, self.snapshot = 0.0, ControllerFollower(), Snapshot.of(resources)
         access = ClusterAccess("test", "http://127.0.0.1:1", "default")
         self.registry = CollectorRegistry()
-        context = ControllerContext(access, 1, "ns", "me", Leader(), self.registry, lambda report: None)  # type: ignore[arg-type]
+        self.said: list[EngineReport] = []
+        context = ControllerContext(access, 1, "ns", "me", Leader(), self.registry, self.said.append)  # type: ignore[arg-type]
         self.part = StatusPart(context, EventWriter(context), node_timeout, fleet, clock=lambda: self.now)
 
     def plan(self) -> dict[str, dict[str, tuple[str, str]]]:
@@ -251,6 +254,37 @@ def test_programmed_follows_the_reports_of_nodes_and_is_measured() -> None:
         planned += [conditions["tierwall.io/Programmed"] for conditions in desk.plan().values()]
     assert planned == [missing]
     assert desk.metric("tierwall_nodes", state="silent") == 1
+
+
+def test_fields_of_another_type_end_nothing() -> None:
+    """A definition of somebody else may let everything through."""
+    odd = gateway("odd")
+    odd["spec"]["gatewayClassName"] = ["c"]
+    parent = {"group": {}, "kind": [], "name": "gw"}
+    added = {
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "ListenerSet",
+        "metadata": {"name": "odd", "namespace": "d"},
+        "spec": {"parentRef": parent, "listeners": []},
+    }
+    desk = Desk(live(OUR_CLASS, gateway(), odd, added))
+    assert set(desk.plan()) == {"c", "gw"}
+    assert not desk.said
+
+
+def test_an_object_that_breaks_the_planner_ends_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(live(admin("guard", rule("Deny"))))
+    with monkeypatch.context() as broken:
+        broken.setattr(StatusPlanner, "plan", lambda *_: 1 // 0)
+        assert desk.plan() == desk.plan() == {}
+        desk.now = 30
+        assert desk.plan() == {}
+    (said,) = desk.said
+    assert "statuses cannot be computed, and stay as they are: ZeroDivisionError" in said.summary
+    desk.now = 59
+    assert desk.plan() == {}, "it does not try again all the time"
+    desk.now = 60
+    assert set(desk.plan()) == {"guard"}
 
 
 def test_heartbeats_alone_plan_nothing() -> None:

@@ -31,7 +31,7 @@ def our_classes(snapshot: Snapshot) -> tuple[Resource, ...]:
 def our_gateways(snapshot: Snapshot) -> tuple[Resource, ...]:
     """Return the Gateways of our classes, by namespace and name."""
     names = {each.name for each in our_classes(snapshot)}
-    ours = (gateway for gateway in snapshot.of_kind(*GATEWAY) if gateway.spec.get("gatewayClassName") in names)
+    ours = (gateway for gateway in snapshot.of_kind(*GATEWAY) if str(gateway.spec.get("gatewayClassName")) in names)
     return tuple(sorted(ours, key=lambda gateway: (gateway.namespace, gateway.name)))
 
 

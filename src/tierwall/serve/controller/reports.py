@@ -20,6 +20,7 @@ from tierwall.cluster.connection import Connection
 from tierwall.cluster.discovery import ServedKind, discover
 from tierwall.cluster.failures import ApiServerError, ClusterError, failure_reason
 from tierwall.core.protocols import EngineReport
+from tierwall.core.words import failure_words
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.controller.finding_reports import (
     DIGEST,
@@ -110,6 +111,9 @@ class ReportWriter(ControllerPart):
             return
         except ClusterError as error:
             failure = failure_reason(error)
+        except Exception as error:
+            # Envoys, statuses and warnings must not end with reports.
+            failure = failure_words(error)
         if failure and failure != self._last_failure:
             self._send_report(EngineReport(f"reports cannot be written: {failure}"))
         self._last_failure = failure

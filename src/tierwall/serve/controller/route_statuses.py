@@ -125,7 +125,7 @@ def named_gateway(listener_set: Resource) -> Identity:
     """Return the identity of the Gateway that a ListenerSet names, whether it lets it in or not."""
     parent = listener_set.spec.get("parentRef")
     ref = parent if isinstance(parent, dict) else {}
-    key = ref.get("group", GATEWAY_API), ref.get("kind", "Gateway")
+    key = str(ref.get("group", GATEWAY_API)), str(ref.get("kind", "Gateway"))
     return (*key, str(ref.get("namespace") or listener_set.namespace), str(ref.get("name")))
 
 

@@ -8,6 +8,7 @@ the heartbeats of nodes, so that it knows at once which are alive when it has to
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -19,7 +20,9 @@ from prometheus_client import Counter as CounterMetric
 from tierwall.attach.place import GATEWAY
 from tierwall.attach.status import bounded_message
 from tierwall.attach.target import ACCESS_POLICIES, GATEWAY_POLICIES
+from tierwall.core.protocols import EngineReport
 from tierwall.core.reference import Reference
+from tierwall.core.words import failure_words
 from tierwall.network.model.policies import KINDS as NETWORK_POLICIES
 from tierwall.resources.resource import Identity, Resource, list_of_maps, nested_map
 from tierwall.resources.snapshot import KindKey, Snapshot
@@ -44,6 +47,8 @@ _NODE: KindKey = ("", "Node")
 _POLICIES = frozenset((*NETWORK_POLICIES, *ACCESS_POLICIES, *GATEWAY_POLICIES))
 # How often to look whether time has changed something, in seconds.
 _LOOK_S = 1.0
+# How long to rest after an unexpected error, in seconds.
+_RETRY_S = 30.0
 _SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
@@ -114,6 +119,7 @@ class StatusPart(ControllerPart):
         release of the Gateway API; without it, nobody here can see it.
         """
         self._leadership, self._events, self._clock = context.leadership, events, clock
+        self._send_report = context.send_report
         self._fleet, self._addresses, self._release = fleet, addresses, release
         self._metrics = _StatusMetrics(context.registry, node_timeout is not None)
         self.writer = StatusWriter(context, self._written, self._count, clock)
@@ -128,6 +134,8 @@ class StatusPart(ControllerPart):
         self._planned_from: tuple[object, ...] = ()
         self._compared: dict[Identity, tuple[DesiredStatus, Resource, bool]] = {}
         self._versions: tuple[Snapshot, Mapping[Reference, PolicyVersion]] | None = None
+        # After an unexpected error: when to plan again, and what was said.
+        self._plan_at, self._failure = -math.inf, ""
 
     def take(self, state: ControllerState) -> None:
         """Plan for these objects next."""
@@ -172,11 +180,16 @@ class StatusPart(ControllerPart):
 
     async def _plan_all(self) -> None:
         state, term, now = self._newest, self._leadership.term, self._clock()
-        if state is None:
+        if state is None or now < self._plan_at:
             return
         fleet = self._fleet.state() if self._fleet is not None else None
         release = await self._release(now) if self._release is not None else UNSEEN
-        plan = await asyncio.to_thread(self._plan, state, term, fleet, release, now)
+        try:
+            plan = await asyncio.to_thread(self._plan, state, term, fleet, release, now)
+        except Exception as error:
+            self._begin_anew(error, now)
+            return
+        self._failure = ""
         if plan is None:
             return
         self.writer.put(term, plan.differing)
@@ -185,6 +198,15 @@ class StatusPart(ControllerPart):
             self._events.observe(plan.planned, state.snapshot)
         self._metrics.show(plan)
         self._observe_programmed(plan.planned)
+
+    def _begin_anew(self, error: Exception, now: float) -> None:
+        """Forget everything, and plan again after a while: Envoys and warnings must not end with statuses."""
+        self._planner, self._gateways = StatusPlanner(), GatewayStatusPlanner()
+        self._planned_from, self._compared, self._versions = (), {}, None
+        self._plan_at = now + _RETRY_S
+        if (failure := failure_words(error)) != self._failure:
+            self._failure = failure
+            self._send_report(EngineReport(f"statuses cannot be computed, and stay as they are: {failure}"))
 
     # In a thread
 

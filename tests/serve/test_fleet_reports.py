@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.controller.envoy_report import EnvoyReport, encode_report, report_lease_name, report_metadata
@@ -56,6 +58,17 @@ def test_leases_of_other_namespaces_and_without_the_label_do_not_count() -> None
     del bare.value["metadata"]["labels"]
     mine.take(Snapshot.of([*foreign, lease("other"), bare]), 0)
     assert mine.of_all(1) == []
+
+
+def test_a_lease_under_another_name_is_no_report() -> None:
+    """The agent of a node may write the Lease of its node, with any label and in anybody's name."""
+    mine = reports()
+    leases = lease("other", "shop/agents", encode_report(HELD)), lease("other", beat="2")
+    forged = [replace(each, name=f"tierwall-node-{number}") for number, each in enumerate(leases)]
+    mine.take(Snapshot.of([lease("other"), *forged]), 0)
+    assert mine.of_all(1) == []
+    mine.take(Snapshot.of([lease("other"), lease("other", "shop/agents", encode_report(HELD)), *forged]), 40)
+    assert mine.of_all(41) == [], "the replica has been silent for 40 s"
 
 
 def test_a_replica_has_caught_up_a_second_after_its_heartbeat_came_back() -> None:

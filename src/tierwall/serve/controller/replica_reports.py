@@ -95,6 +95,9 @@ class ReplicaReports:
                 continue
             identity, annotations = str(lease.spec.get("holderIdentity") or ""), lease.metadata.get("annotations") or {}
             gateway = annotations.get(GATEWAY_ANNOTATION, "")
+            if lease.name != report_lease_name(identity, gateway):
+                # Node agents may write a Lease, too, with whatever label they like, but under no name of these.
+                continue
             if not gateway:
                 self._note_heartbeat(identity, str(lease.spec.get("renewTime")), now)
             elif identity != self._identity:

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from tests.labs.waiting import PATIENCE_S
 from tierwall.engines.envoy.control.server import ProxyNode, UnservedProxyError
 from tierwall.resources.load import load_objects
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.serve.controller.envoy_certificates import pod_problem
+from tierwall.serve.controller import envoy_certificates
+from tierwall.serve.controller.envoy_certificates import EnvoyCertificates, pod_problem
 from tierwall.serve.controller.fleet import FleetController, gateway_uri, named_objects
 from tierwall.serve.controller.gateway_class import GATEWAY_LABEL, gateway_pods, short_name
 from tierwall.serve.controller.infrastructure import (
@@ -23,7 +25,7 @@ from tierwall.serve.controller.infrastructure import (
     updated,
     wanted_objects,
 )
-from tierwall.serve.controller.pod_tokens import PodIdentity
+from tierwall.serve.controller.pod_tokens import PodIdentity, PodTokens
 
 CLASS = {
     "apiVersion": "gateway.networking.k8s.io/v1",
@@ -239,6 +241,32 @@ def test_a_pod_gets_the_certificate_of_its_own_gateway_alone(
     problem = pod_problem(snapshot(gateway(), *objects), identity, wanted, None)
     assert words in problem
     assert bool(words) is bool(problem)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_request_without_an_end_is_not_waited_for(ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is known yet: a client that sends a part of its request, or goes away, gets an error and no more."""
+    monkeypatch.setattr(envoy_certificates, "SECONDS", 0.05)
+    certificates = EnvoyCertificates(PodTokens(None), lambda: None, Snapshot.of, None)  # type: ignore[arg-type]
+    headers = [(b"authorization", b"Bearer x"), (b"content-length", b"100")]
+    scope = {"type": "http", "method": "POST", "path": envoy_certificates.PATH, "headers": headers}
+    parts = [{"type": "http.request", "body": b"{", "more_body": True}]
+    parts += [{"type": "http.disconnect"}] if ends else []
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return parts.pop(0) if parts else await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def main() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await certificates.app({**scope, "query_string": b"", "root_path": ""}, receive, send)
+
+    asyncio.run(main())
+    assert sent[0]["status"] == (400 if ends else 408)
+    assert (b"connection", b"close") in sent[0]["headers"]
 
 
 def test_gateways_of_other_namespaces_are_not_served_at_all() -> None:

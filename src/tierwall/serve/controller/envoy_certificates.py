@@ -7,13 +7,14 @@ namespace (docs/fleet.md#who-is-trusted). A token of another namespace is never 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 
 import msgspec
 from msgspec import Struct
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -26,7 +27,7 @@ from tierwall.serve.controller.pod_tokens import PodIdentity, PodTokens, TokenEr
 from tierwall.serve.https_server import HttpsServer
 
 PATH = "/certificate"
-# The largest request, in bytes, and how long a handshake or headers may take, in seconds.
+# The largest request, in bytes, and how long a handshake, headers or a body may take, in seconds.
 MAX_BODY, SECONDS = 64 * 1024, 10.0
 MAX_CONNECTIONS = 256
 _ENDED = ("Succeeded", "Failed")
@@ -98,7 +99,15 @@ class EnvoyCertificates:
         if int(request.headers.get("content-length") or MAX_BODY + 1) > MAX_BODY:
             return _refusal(413, f"expected at most {MAX_BODY} bytes")
         try:
-            wish = _DECODER.decode(await request.body())
+            # Nobody is known yet, and whoever sends nothing more must not keep a place.
+            async with asyncio.timeout(SECONDS):
+                body = await request.body()
+        except TimeoutError:
+            return _refusal(408, f"the request did not arrive within {SECONDS:g} s")
+        except ClientDisconnect:
+            return _refusal(400, "the request did not arrive as a whole")
+        try:
+            wish = _DECODER.decode(body)
             identity = await self._tokens.verify(token.strip())
         except msgspec.DecodeError as error:
             return _refusal(400, f"expected a Gateway and a request: {error}")
@@ -118,4 +127,5 @@ class EnvoyCertificates:
 
 
 def _refusal(status: int, message: str) -> Response:
-    return JSONResponse({"error": message}, status)
+    # The rest of the request may not have been read, so the connection cannot be used again.
+    return JSONResponse({"error": message}, status, {"connection": "close"})

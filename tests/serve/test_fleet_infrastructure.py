@@ -15,7 +15,7 @@ from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.controller import envoy_certificates
 from tierwall.serve.controller.envoy_certificates import EnvoyCertificates, pod_problem
-from tierwall.serve.controller.fleet import FleetController, gateway_uri, named_objects
+from tierwall.serve.controller.fleet import MAX_ENVOYS, FleetController, gateway_uri, named_objects
 from tierwall.serve.controller.gateway_class import GATEWAY_LABEL, gateway_pods, short_name
 from tierwall.serve.controller.infrastructure import (
     InfrastructureTemplate,
@@ -346,5 +346,22 @@ def test_an_envoy_gets_what_its_certificate_names(
         with pytest.raises(UnservedProxyError) as refusal:
             fleet.find_group(proxy)
         assert refusal.value.is_final is is_final
+
+    asyncio.run(ask())
+
+
+def test_one_gateway_cannot_use_up_what_the_others_need() -> None:
+    async def ask() -> None:
+        fleet = FleetController()
+        fleet.enforce(fleet.prepare(snapshot(gateway(), gateway("other"))))
+        first, second = (ProxyNode(Node("").node, (gateway_uri(f"shop/{name}"),)) for name in ("agents", "other"))
+        streams = [fleet.find_group(first).connect() for _ in range(MAX_ENVOYS)]
+        with pytest.raises(UnservedProxyError) as refusal:
+            fleet.find_group(first)
+        assert not refusal.value.is_final, "it may try again"
+        assert fleet.find_group(second) is not None
+        (group,) = (envoys.proxies for envoys in fleet.gateways if envoys.name == "shop/agents")
+        group.disconnect(streams[0])
+        assert fleet.find_group(first) is group
 
     asyncio.run(ask())

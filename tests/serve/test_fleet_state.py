@@ -167,3 +167,15 @@ def test_ten_thousand_policies_fit_into_a_lease() -> None:
     metadata = report_metadata(NAME, text)
     # An object has at most 256 KiB of annotations.
     assert sum(len(value) for value in metadata["annotations"].values()) < 200_000
+
+
+def test_a_report_that_no_lease_takes_says_that_nothing_is_held() -> None:
+    """Whoever runs Envoys may have thousands of them, each with a long name."""
+    envoys = {f"{number}-{'x' * 250}": holds(NEW) for number in range(1_000)}
+    text = encode_report(EnvoyReport(held=envoys, problems=("\x01" * 500,) * 50))
+    assert len(text) < 256 << 10
+    said = decode_report(text)
+    assert reason(FleetView(), need(NEW), [(NAME, said), report(a=holds(NEW))], 0) == (
+        "Reconciling",
+        "not acknowledged yet by Envoy of a replica, whose report would be too long, of Gateway shop/agents",
+    )

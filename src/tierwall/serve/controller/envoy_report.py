@@ -25,6 +25,10 @@ GATEWAY_ANNOTATION, REPORT_ANNOTATION = "tierwall.io/gateway", "tierwall.io/envo
 DIGEST_SIZE = 8
 # How many refused policies a report names, and how much it says about each, in characters.
 MAX_REFUSED, MAX_WORDS = 50, 500
+# All annotations of an object may have 256 KiB.
+MAX_REPORT = 240 << 10
+# Stands for Envoys whose report would be longer: they may hold anything, so they count as holding nothing.
+_TOO_MANY = "of a replica, whose report would be too long,"
 
 
 def generation_of(resource: Resource) -> Generation:
@@ -67,7 +71,11 @@ class _ReportDocument(Struct, frozen=True, omit_defaults=True):
 
 
 def encode_report(report: EnvoyReport) -> str:
-    """Return a report as the text of an annotation; equal reports give the same text."""
+    """Return a report as the text of an annotation; equal reports give the same text.
+
+    Whoever runs the Envoys of a Gateway chooses how many there are and how they are called. A report that an API server
+    would refuse must not keep the reports of other Gateways from being written.
+    """
     groups: dict[str, list[str]] = {}
     for envoy, digests in sorted(report.held.items()):
         groups.setdefault("".join(sorted(digests)), []).append(envoy)
@@ -78,7 +86,10 @@ def encode_report(report: EnvoyReport) -> str:
         refused,
         tuple(words[:MAX_WORDS] for words in report.problems[:MAX_REFUSED]),
     )
-    return msgspec.json.encode(document).decode()
+    text = msgspec.json.encode(document)
+    if len(text) > MAX_REPORT:
+        text = msgspec.json.encode(_ReportDocument((_Group((_TOO_MANY,), ""),)))
+    return text.decode()
 
 
 def decode_report(text: str) -> EnvoyReport:

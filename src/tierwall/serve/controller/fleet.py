@@ -39,6 +39,8 @@ from tierwall.serve.follower import unexpected
 # The planes whose objects an Envoy depends on.
 PLANES = ("tool", "gateway")
 _URI = "tierwall://gateway/"
+# Whoever has the certificate of one Gateway must not use up what the Envoys of the others need.
+MAX_ENVOYS = 1_000
 
 
 def gateway_uri(gateway: str) -> str:
@@ -165,7 +167,10 @@ class FleetController:
         if not names:
             # It may have been created a moment ago.
             raise UnservedProxyError(f"Gateway {named or allowed[0]} is not served here yet", is_final=False)
-        return self._by_name[names[0]].proxies
+        group = self._by_name[names[0]].proxies
+        if len(group.streams) >= MAX_ENVOYS:
+            raise UnservedProxyError(f"Gateway {names[0]} has {MAX_ENVOYS} Envoys here already", is_final=False)
+        return group
 
     @property
     def gateways(self) -> Iterable[GatewayEnvoys]:

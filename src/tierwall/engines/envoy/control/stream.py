@@ -34,8 +34,8 @@ from tierwall.engines.envoy.control.crossing import policy_filters
 from tierwall.engines.envoy.control.refusal import ProxyRefusal
 from tierwall.engines.envoy.control.subscription import Subscription
 
-# The longest error message to keep, in characters.
-MAX_WORDS = 1000
+# The longest error message and the longest name of a proxy to keep, in characters.
+MAX_WORDS, MAX_ID = 1000, 253
 Send = Callable[[Any], Awaitable[None]]
 MessageListener = Callable[["XdsStream"], None]
 # Returns whether what is in force is at least as new as everything that others had published before a moment.
@@ -53,7 +53,7 @@ class Proxy(NamedTuple):
     def of(cls, node: Any) -> Proxy:
         """Return the proxy of a node, as in its first request."""
         number = node.user_agent_build_version.version
-        return cls(node.id, f"{number.major_number}.{number.minor_number}.{number.patch}")
+        return cls(node.id[:MAX_ID], f"{number.major_number}.{number.minor_number}.{number.patch}")
 
 
 def _words(message: str) -> str:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.labs.explorer_server import ExplorerLab
+from tests.labs.recording_server import Authority
 from tests.labs.waiting import PATIENCE_S, eventually
 from tierwall.serve.explorer.connections import MAX_CONNECTIONS, ExplorerProtocol
+from tierwall.serve.server import MAX_HANDSHAKES
 
 
 @pytest.fixture
@@ -62,3 +66,22 @@ def test_headers_must_arrive_in_time(small: ExplorerLab, monkeypatch: pytest.Mon
         eventually(lambda: is_ended(late), "the connection ends")
         assert not followed.is_closed
         assert small.client.get("/index.json").status_code == 200
+
+
+def test_handshakes_that_never_end_keep_nobody_out(tmp_path: Path) -> None:
+    authority = Authority()
+    for end, content in zip(("crt", "key"), authority.issue("server", "127.0.0.1"), strict=True):
+        (tmp_path / f"server.{end}").write_bytes(content)
+    certificate, key = (str(tmp_path / f"server.{end}") for end in ("crt", "key"))
+    (tmp_path / "a.yaml").write_text("{apiVersion: v1, kind: Namespace, metadata: {name: a}}")
+    lab = ExplorerLab(tmp_path / "a.yaml", tls_cert=certificate, tls_key=key)
+    try:
+        context = ssl.create_default_context(cadata=authority.pem.decode())
+        with ExitStack() as stack, httpx.Client(base_url=lab.server.origin, verify=context) as client:
+            silent = [stack.enter_context(opened(lab, b"")) for _ in range(MAX_HANDSHAKES + 30)]
+            answer = client.get(lab.server.address, timeout=PATIENCE_S)
+            assert (answer.status_code, answer.headers["location"]) == (303, "/")
+            assert "Secure" in answer.headers["set-cookie"]
+            eventually(partial(is_ended, silent[0]), "the oldest handshake ends")
+    finally:
+        lab.close()

@@ -18,12 +18,12 @@ from tierwall.serve.files import FileSource
 class ExplorerLab:
     """A running explorer. `client` has the cookie; `stranger` has not."""
 
-    def __init__(self, *paths: Path, hosts: tuple[str, ...] = (), port: int = 0) -> None:
+    def __init__(self, *paths: Path, hosts: tuple[str, ...] = (), port: int = 0, **tls: str) -> None:
         names = tuple(map(str, paths))
         self._source = FileSource(Loader(names, LoadSettings(), leaves_out=True))
         self.follower = ExplorerFollower("-f manifests", ", ".join(path.name for path in paths))
         self.follower.begin(self._source)
-        self.server = ExplorerServer(self.follower, ExplorerSettings(host="127.0.0.1", port=port, hosts=hosts))
+        self.server = ExplorerServer(self.follower, ExplorerSettings(host="127.0.0.1", port=port, hosts=hosts, **tls))
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="explorer", daemon=True)

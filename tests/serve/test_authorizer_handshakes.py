@@ -13,8 +13,8 @@ import uvicorn
 
 from tests.labs.recording_server import Authority
 from tests.labs.waiting import PATIENCE_S
-from tierwall.serve.authorizer.connections import Certificates, TlsFiles, TlsServer, timed_protocol
-from tierwall.serve.pages import bind
+from tierwall.serve.authorizer.connections import Certificates, timed_protocol
+from tierwall.serve.server import TlsFiles, TlsServer, bind
 
 SERVED = b"served"
 

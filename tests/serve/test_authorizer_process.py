@@ -27,7 +27,7 @@ from tests.labs.waiting import PATIENCE_S, eventually
 from tests.worlds.api_fakes import policies_text
 from tierwall.cli.main import root
 from tierwall.resources.settling import QUIET_S
-from tierwall.serve.authorizer.connections import MAX_HANDSHAKES
+from tierwall.serve.server import MAX_HANDSHAKES
 
 TIERWALL = str(Path(sys.executable).parent / "tierwall")
 

@@ -20,7 +20,8 @@ from tierwall.core.diagnostics import InputError
 from tierwall.resources.load import Loader, LoadResult
 from tierwall.serve.decisionlog import MAX_STRING, DecisionLog
 from tierwall.serve.files import FileSource
-from tierwall.serve.pages import HttpServer, Readiness, RunMetrics, bind, health
+from tierwall.serve.pages import HttpServer, Readiness, RunMetrics, health
+from tierwall.serve.server import bind
 
 NAMESPACE = "apiVersion: v1\nkind: Namespace\nmetadata: {name: NAME}\n"
 

@@ -111,8 +111,8 @@ def group(params: ServeParams) -> None:
 
     from tierwall.api.wire.review import WireShape
     from tierwall.engines.table import engine
-    from tierwall.serve.authorizer.connections import TlsFiles
     from tierwall.serve.authorizer.run import AuthorizerSettings, log_event
+    from tierwall.serve.server import TlsFiles
 
     cert, key = params.tls_cert, params.tls_key
     settings = AuthorizerSettings(

@@ -1,6 +1,6 @@
 """An HTTPS server whose certificate may be replaced while it runs, bounded in everything that a client can hold.
 
-How connections are limited, and what a new certificate does to open ones, is in `serve.authorizer.connections`.
+How handshakes are limited is in `serve.server`, and how headers are in `serve.authorizer.connections`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 import uvicorn
 
 from tierwall.cluster.tls import load_certificate
-from tierwall.serve.authorizer.connections import TlsServer, new_context, timed_protocol
-from tierwall.serve.pages import bind
+from tierwall.serve.authorizer.connections import timed_protocol
+from tierwall.serve.server import TlsServer, bind, new_context
 
 KEEP_ALIVE_S, STOP_S = 120, 5
 

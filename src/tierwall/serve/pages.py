@@ -8,9 +8,7 @@ Prometheus' text format at `/metrics`. Every process has its own registry, so te
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import uvicorn
@@ -22,8 +20,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.serve.follower import Load, LoadOutcome
+from tierwall.serve.server import SignallessServer, bind
 
 
 class HttpServer:
@@ -76,29 +74,6 @@ class PageProtocol(HttpToolsProtocol):
         """Forget the connection."""
         self.clients.pop(self, None)
         super().connection_lost(exc)
-
-
-class SignallessServer(uvicorn.Server):
-    """A uvicorn server that leaves signals to its owner."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture no signals."""
-        yield
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """Return a listening socket; InputError with the reason if the address cannot be used."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    out = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        out.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        out.bind((host, port))
-        out.listen(128)
-    except OSError as error:
-        out.close()
-        raise InputError([Diagnostic("TW631", f"cannot listen on `{host}:{port}`: {error.strerror}")]) from error
-    return out
 
 
 class Readiness(NamedTuple):

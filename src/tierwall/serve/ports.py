@@ -17,7 +17,7 @@ from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.engines.envoy.config.compile import XdsResources
 from tierwall.engines.envoy.config.options import SocketAddress
 from tierwall.resources.snapshot import Snapshot
-from tierwall.serve.pages import bind
+from tierwall.serve.server import bind
 
 UNAVAILABLE = "TW631"
 RETRY_SECONDS = 10.0

@@ -23,12 +23,7 @@ from tierwall.render.json import diagnostic_document
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.authorizer.admission_state import ASSUMED, NOT_ASKED, AdmissionState
 from tierwall.serve.authorizer.app import MAX_PROBLEMS, READ_SECONDS, App
-from tierwall.serve.authorizer.connections import (
-    HEADER_SECONDS,
-    Certificates,
-    TlsFiles,
-    TlsServer,
-)
+from tierwall.serve.authorizer.connections import HEADER_SECONDS, Certificates
 from tierwall.serve.authorizer.issuer import Issuer, sealing_key
 from tierwall.serve.authorizer.metrics import AuthorizerMetrics
 from tierwall.serve.authorizer.policies import GRACE_SECONDS, PolicyFollower, PolicySet, policy_set_of
@@ -36,7 +31,7 @@ from tierwall.serve.authorizer.reviews import Reviews
 from tierwall.serve.decisionlog import DecisionLog
 from tierwall.serve.follower import LoadOutcome, ObjectSource
 from tierwall.serve.https_server import server_config
-from tierwall.serve.pages import SignallessServer, bind
+from tierwall.serve.server import SignallessServer, TlsFiles, TlsServer, bind
 from tierwall.serve.watch import changes
 
 if TYPE_CHECKING:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import sys
 import tempfile
 import webbrowser
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from html import escape
 from pathlib import Path
 
 import uvicorn
 from msgspec import Struct
 
-from tierwall.core.diagnostics import Diagnostic, Diagnostics, InputError
+from tierwall.core.diagnostics import Diagnostics
 from tierwall.serve.explorer.access import Access
 from tierwall.serve.explorer.app import ExplorerApp
-from tierwall.serve.explorer.connections import explorer_protocol
+from tierwall.serve.explorer.connections import HEADERS_S, explorer_protocol
 from tierwall.serve.explorer.followed import ExplorerFollower
 from tierwall.serve.follower import ObjectSource, until_signalled
+from tierwall.serve.server import SignallessServer, TlsFiles, TlsServer, bind, read_context
 
 # How long the file lives from which a browser learns the address, in seconds.
 OPENING_S = 30.0
@@ -37,22 +37,16 @@ class ExplorerSettings(Struct, frozen=True, kw_only=True):
     tls_key: str | None = None
 
 
-class _Server(uvicorn.Server):
-    """A server that leaves signals to its owner."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 class ExplorerServer:
     """A server that listens already. InputError if its address or certificate cannot be used."""
 
     def __init__(self, follower: ExplorerFollower, settings: ExplorerSettings) -> None:
         self._follower = follower
-        self._listening = _bind(settings.host, settings.port)
+        files = TlsFiles(settings.tls_cert, settings.tls_key) if settings.tls_cert and settings.tls_key else None
+        self._tls = read_context(files) if files is not None else None
+        self._listening = bind(settings.host, settings.port)
         port = int(self._listening.getsockname()[1])
-        self.access = Access.of(settings.host, port, settings.hosts, settings.tls_cert is not None)
+        self.access = Access.of(settings.host, port, settings.hosts, files is not None)
         name = f"[{settings.host}]" if ":" in settings.host else settings.host
         self.origin = f"{'https' if self.access.is_tls else 'http'}://{name}:{port}"
         self._app = ExplorerApp(follower, self.access)
@@ -68,16 +62,9 @@ class ExplorerServer:
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            ssl_certfile=settings.tls_cert,
-            ssl_keyfile=settings.tls_key,
             timeout_graceful_shutdown=1,
             h11_max_incomplete_event_size=64 << 10,
         )
-        try:
-            self._config.load()
-        except OSError as error:
-            self._listening.close()
-            raise InputError([Diagnostic("TW653", f"the certificate cannot be used: {error}")]) from error
 
     @property
     def address(self) -> str:
@@ -86,7 +73,10 @@ class ExplorerServer:
 
     async def run(self, source: ObjectSource, stop: asyncio.Event, report: Callable[[Diagnostics], None]) -> None:
         """Serve and follow the source until `stop` is set; `report` gets what is newly wrong with it."""
-        server = _Server(self._config)
+        if self._tls is not None:
+            server: SignallessServer = TlsServer(self._config, self._tls, HEADERS_S)
+        else:
+            server = SignallessServer(self._config)
         serving = asyncio.create_task(server.serve(sockets=[self._listening]))
         try:
             async for load in self._follower.follow(source, stop):
@@ -107,18 +97,6 @@ def serve(server: ExplorerServer, source: ObjectSource, opens: bool, report: Cal
         await server.run(source, stop, report)
 
     until_signalled(work)
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-        listening.listen(128)
-    except OSError as error:
-        listening.close()
-        raise InputError([Diagnostic("TW631", f"cannot listen on `{host}:{port}`: {error.strerror}")]) from error
-    return listening
 
 
 def can_open() -> bool:

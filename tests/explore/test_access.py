@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.labs.explorer_server import ExplorerLab
+from tierwall.core.reference import Reference
 from tierwall.explore.change import MAX_BYTES
+from tierwall.explore.page import policy_address
 from tierwall.serve.explorer.access import HEADERS, Access
 
 PAGES = ("/", "/ask?q=shop", "/network", "/static/explorer.css", "/follow", "/policy/A/b", "/nowhere")
@@ -171,3 +174,20 @@ def test_cookies_of_other_servers_keep_nobody_out(lab: ExplorerLab) -> None:
 def test_a_body_with_two_lengths_is_refused(lab: ExplorerLab) -> None:
     headers = {"Content-Type": "application/yaml", "Content-Length": "3", "Transfer-Encoding": "chunked"}
     assert lab.client.post("/change", headers=headers, content=iter([b"a"])).status_code == 400
+
+
+def test_signs_in_names_do_not_end_an_address(tmp_path: Path) -> None:
+    name = "a?b#c d%e"
+    role = "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: '%s'}, rules: []}"
+    (tmp_path / "role.yaml").write_text(role % name)
+    lab = ExplorerLab(tmp_path)
+    try:
+        path = policy_address(Reference("ClusterRole", "", name))
+        page = lab.client.get(path)
+        assert page.status_code == 200
+        (link,) = re.findall(r'href="([^"]*)">This page as JSON', page.text)
+        assert lab.client.get(link).json()["object"] == f"ClusterRole/{name}"
+        admitted = lab.stranger.get(f"{path}?by=x&token={lab.server.access.token}")
+        assert (admitted.status_code, admitted.headers["location"]) == (303, f"{path}?by=x")
+    finally:
+        lab.close()

@@ -69,7 +69,8 @@ class ExplorerApp:
         return response
 
     async def _respond(self, request: Request) -> Response:
-        path = request.url.path
+        # Not from the whole address: there, a decoded `?` or `#` of a name would end the path.
+        path, sent = request.scope["path"], request.scope["query_string"].decode("ascii", "replace")
         if any(len(request.headers.getlist(name)) > 1 for name in SINGLE_HEADERS):
             return PlainTextResponse("a header is there twice\n", 400)
         refused = self._access.refusal(request.method, path, request.headers)
@@ -77,7 +78,7 @@ class ExplorerApp:
             return PlainTextResponse(f"{refused.words}\n", refused.status)
         given = request.query_params.get("token")
         if given is not None and self._access.is_token(given):
-            return self._admitted(request)
+            return self._admitted(_raw_path(request), sent)
         if not self._access.has_token(";".join(request.headers.getlist("cookie"))):
             words = "open the address that `tierwall ui` printed: it has the token, which is new after each start"
             return PlainTextResponse(f"{words}\n", 403)
@@ -86,21 +87,21 @@ class ExplorerApp:
         if path == "/follow":
             return self._stream()
         try:
-            query = parse_query(f"?{request.url.query}")
+            query = parse_query(f"?{sent}")
         except ValueError:
             return PlainTextResponse(f"an address has at most {MAX_PARAMETERS} parameters\n", 400)
         if request.method == "POST":
             return await self._changed(request, query)
         # Inside the path, names are quoted once more.
-        raw = request.scope.get("raw_path", b"").decode("ascii", "replace").partition("?")[0]
+        raw = _raw_path(request)
         shown = path if not raw.startswith("/policy/") else _unquoted(raw)
         return await self._page(request, lambda explored: page_at(explored, shown, query))
 
-    def _admitted(self, request: Request) -> Response:
+    def _admitted(self, path: str, query: str) -> Response:
         """Send the browser to the address without the token, which becomes a cookie."""
-        pairs = [pair for pair in parse_qsl(request.url.query, keep_blank_values=True) if pair[0] != "token"]
+        pairs = [pair for pair in parse_qsl(query, keep_blank_values=True) if pair[0] != "token"]
         # Two slashes at the beginning would lead to another server.
-        target = "/" + request.url.path.lstrip("/\\") + (f"?{urlencode(pairs)}" if pairs else "")
+        target = "/" + path.lstrip("/\\") + (f"?{urlencode(pairs)}" if pairs else "")
         return RedirectResponse(target, 303, {"Set-Cookie": self._access.set_cookie})
 
     async def _page(self, request: Request, make: Callable[[ExploredWorld], tuple[Page, bool]]) -> Response:
@@ -121,7 +122,8 @@ class ExplorerApp:
                 return RedirectResponse(page.moved_to, 303)
             if as_json:
                 return Response(page.json() + "\n", page.status, media_type="application/json")
-            address = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+            sent = request.scope["query_string"].decode("ascii", "replace")
+            address = _raw_path(request) + (f"?{sent}" if sent else "")
             html = document(page, address, version, explored.source, self._follower.problem)
             return Response(html.encode(errors="replace"), page.status, media_type="text/html; charset=utf-8")
 
@@ -176,6 +178,11 @@ class ExplorerApp:
 
 def _line(document_value: dict[str, Any]) -> str:
     return " ".join(dump(document_value).split("\n"))
+
+
+def _raw_path(request: Request) -> str:
+    """Return the path as it was sent: with its escapes."""
+    return bytes(request.scope["raw_path"]).decode("ascii", "replace").partition("?")[0]
 
 
 def _unquoted(raw: str) -> str:

@@ -13,6 +13,7 @@ from tests.explore.conftest import EXAMPLES, explored_of
 from tests.labs.explorer_server import ExplorerLab
 from tests.labs.waiting import eventually
 from tierwall.cli.main import root
+from tierwall.explore.ask import parse_query
 from tierwall.explore.page import ExploredWorld
 from tierwall.explore.site import PAGES, page_at
 
@@ -229,3 +230,46 @@ def test_long_names_in_drawings_keep_both_ends(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(pod % f"{name}one" + "---\n" + pod % f"{name}two")
     body = page_at(explored_of(tmp_path), "/network", {"focus": (f"shop/{name}one",)})[0].body
     assert "ends-in-one</text>" in body.replace("</tspan>", "</text>")
+
+
+def test_three_questions_are_worth_asking_in_a_world_of_one_plane() -> None:
+    place = "Which settings are in force at Gateway/"
+    expected = (
+        ("May shop/web reach shop/db on TCP port 5432?", "Who reaches shop/db?", "What can be reached from outside?"),
+        (
+            "May agents/shopper call status of",
+            f"{place}prod/prod-gateway#agents",
+            "Which tools may agents/shopper call?",
+        ),
+        (
+            f"{place}infra/edge#web, HTTPRoute/team/chat",
+            f"{place}infra/edge#web",
+            "Which settings are in force at every",
+        ),
+        ("What may alice do?", "May alice delete secrets?", "May alice create pods?"),
+    )
+    for path, words in zip(EXAMPLES, expected, strict=True):
+        explored = explored_of(path)
+        page, _ = page_at(explored, "/", {})
+        asked = [question["words"] for question in page.document["questions"]]
+        assert len(asked) == 3
+        assert all(each.startswith(start) for each, start in zip(asked, words, strict=True)), asked
+        for question in page.document["questions"]:
+            path_of, _, query = question["href"].partition("?")
+            assert page_at(explored, path_of, parse_query(f"?{query}"))[0].status == 200, question
+
+
+def test_users_that_are_not_offered_are_counted(tmp_path: Path) -> None:
+    users = "".join(f"- {{kind: User, name: user-{number:03}}}\n" for number in range(250))
+    binding = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: all}\n"
+    (tmp_path / "binding.yaml").write_text(f"{binding}roleRef: {{kind: ClusterRole, name: view}}\nsubjects:\n{users}")
+    page, _ = page_at(explored_of(tmp_path), "/permissions", {})
+    assert len(page.document["users"]) == 250
+    assert "and 50 more" in page.body
+
+
+def test_a_field_of_the_form_may_hold_several_names(examples: ExploredWorld) -> None:
+    named = document(examples, "/network.json", from_="shop/web, shop/api", port="9090,8080")
+    assert named == command("list", "--from", "shop/web", "--from", "shop/api", "--port", "9090", "--port", "8080")
+    page, _ = page_at(examples, "/network", {"from": ("shop/web", "shop/api")})
+    assert 'name="from" value="shop/web, shop/api"' in page.body

@@ -57,6 +57,13 @@ class ExplorerParams(ObjectParams):
         return shlex.join(words)
 
     @property
+    def kubectl(self) -> str:
+        """How kubectl is called for the same cluster: its own current one may be another."""
+        given = (("--context", self.context), ("--kubeconfig", self.kubeconfig), ("-n", self.namespace))
+        words = [part for name, value in given if value for part in (name, value)]
+        return shlex.join(["kubectl", *(words if self.cluster_to_read is not None else ())])
+
+    @property
     def source_words(self) -> str:
         """The source of the objects, in words."""
         parts = [self.context or "the current cluster"] if self.cluster_to_read is not None else []
@@ -99,7 +106,7 @@ def ui(params: ExplorerParams) -> None:
             source, words = RereadSource(params), f"{words}, read again every minute"
             refusal = f"{error.diagnostics[0].message}; it is read again every minute"
     # A page makes many objects and hardly any garbage, and to search them takes a fifth of its time.
-    follower = ExplorerFollower(params.source_options, words, partial(collector_off, first=False))
+    follower = ExplorerFollower(params.source_options, words, params.kubectl, partial(collector_off, first=False))
     settings = ExplorerSettings(
         host=host, port=port, hosts=params.hosts, tls_cert=params.tls_cert, tls_key=params.tls_key
     )

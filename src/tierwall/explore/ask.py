@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
+
+from msgspec import DecodeError
+from msgspec.json import decode
 
 from tierwall.core.answer import Answer, Step
 from tierwall.core.diagnostics import Diagnostic, InputError
@@ -33,13 +37,22 @@ from tierwall.explore.stack import settings_stack
 from tierwall.planes import plane
 from tierwall.render.json import answer_document
 from tierwall.render.text import phrase
+from tierwall.tool.protocol import CALL
 from tierwall.values.addresses import parse_address
 
 PLANES = ("network", "tool", "gateway", "api")
 _ROOMS = {"network": "network", "tool": "tools", "gateway": "settings", "api": "permissions"}
-_LISTS, _NUMBERS = frozenset({"groups"}), frozenset({"port", "rule"})
-# The options of the command that asks the same, where they differ from the keys.
-_OPTIONS = {"listenerSet": "listener-set", "backendSection": "backend-section", "groups": "as-group"}
+_LISTS, _NUMBERS = frozenset({"groups", "parents"}), frozenset({"port", "rule"})
+# The keys whose values are maps or lists: in an address they are JSON.
+_STRUCTURED = frozenset(
+    ("arguments", "http", "externalAuth", "request", "extra", "webhooks", "labelSelector", "fieldSelector", "object")
+) | {"oldObject", "options", "namespaceObject", "impersonatedRequest"}
+# The options of the command that asks the same, by key; for others there is none that takes a value.
+_OPTIONS = {key: key for key in ("from", "to", "port", "protocol", "gateway", "listener", "route", "rule", "backend")}
+_OPTIONS |= {key: key for key in ("caller", "method", "tool", "uri", "arguments", "time", "profile", "phase")}
+_OPTIONS |= {key: key for key in ("user", "uid", "verb", "resource", "group", "version", "subresource", "namespace")}
+_OPTIONS |= {"name": "name", "path": "path", "operation": "operation", "groups": "as-group", "parents": "parent"}
+_OPTIONS |= {"listenerSet": "listener-set", "backendSection": "backend-section"}
 _SILENT = (StepVerdict.NO_MATCH, StepVerdict.NOT_APPLICABLE)
 # The most policies without a match that a walk names one by one.
 MAX_SILENT = 12
@@ -102,6 +115,10 @@ def question_of(query: Query) -> Question:
 
 
 def _value(plane_name: str, key: str, text: str) -> Any:
+    if key in _STRUCTURED:
+        # What is no JSON is a text, and the question says what it expects.
+        with suppress(DecodeError):
+            return decode(text)
     if key in _NUMBERS and text.isascii() and text.isdigit() and len(text) < 10:
         return int(text)
     if plane_name == "network" and key in ("from", "to"):
@@ -126,19 +143,29 @@ def _by_terms(explored: ExploredWorld, query: Query, text: str) -> Page:
         answer = explored.world.ask(question)
     except InputError as error:
         return failed("No answer", error, _ROOMS.get(name, ""), asked=text)
-    words = ["effective" if name == "gateway" else "explain", *([] if name == "gateway" else [name])]
-    for key in query:
-        if key not in ("plane", "q", "format", "method"):
-            words += [part for value in given(query, key) for part in (f"--{_OPTIONS.get(key, key)}", value)]
     title = answer.sentence.partition(": ")[0]
     return Page(
         title,
         answer_document(answer),
         answer_body(explored, answer),
-        command=explored.command(*words),
+        command=_command(explored, name, query),
         room=_ROOMS[name],
         asked=text,
     )
+
+
+def _command(explored: ExploredWorld, plane_name: str, query: Query) -> str:
+    """Return the command that asks the same; empty if it takes a part of the question from a file, or means another."""
+    keys = [key for key in query if key not in ("plane", "q", "format") and given(query, key)]
+    means_call = "tool" in keys and "method" not in keys
+    if any(key not in _OPTIONS for key in keys) or means_call or (plane_name == "api" and explored.has_namespace):
+        return ""
+    words = ["effective"] if plane_name == "gateway" else ["explain", plane_name]
+    for key in keys:
+        # The method that is asked about if none is named.
+        if (key, first(query, key)) != ("method", CALL):
+            words += [part for value in given(query, key) for part in (f"--{_OPTIONS[key]}", value)]
+    return explored.command(*words)
 
 
 def answer_body(explored: ExploredWorld, answer: Answer) -> Markup:

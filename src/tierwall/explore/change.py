@@ -5,6 +5,7 @@ Nothing is applied. The result has the document of `tierwall diff`, and the find
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -131,7 +132,14 @@ def change(explored: ExploredWorld, query: Query, text: str | None = None, as_js
                     tag("button", "Undo", type="button", data_action="undo", hidden=True),
                     tag("button", "Redo", type="button", data_action="redo", hidden=True),
                     tag("button", "Download patch", type="button", data_action="download", hidden=True),
-                    tag("button", "Copy kubectl command", type="button", data_action="kubectl", hidden=True),
+                    tag(
+                        "button",
+                        "Copy kubectl command",
+                        type="button",
+                        data_action="kubectl",
+                        data_command=_kubectl_command(explored),
+                        hidden=True,
+                    ),
                     tag("button", "Copy link", type="button", data_action="link", hidden=True),
                     class_="actions",
                 ),
@@ -146,11 +154,23 @@ def change(explored: ExploredWorld, query: Query, text: str | None = None, as_js
         "Change",
         lambda: dump(result.document()),
         body,
-        command=explored.command("diff") + f" -f {NAME}" if "--context" in explored.options else "",
+        command=_diff_command(explored),
         room="change",
         scripts=("change.js",),
         status=422 if result.problems else 200,
     )
+
+
+def _diff_command(explored: ExploredWorld) -> str:
+    """Return the command that prints the same: there is one over a cluster with no files of its own."""
+    words = shlex.split(explored.options)
+    is_cluster = "--context" in words or "--cluster" in words
+    return f"{explored.command('diff')} -f {NAME}" if is_cluster and not {"-f", "--without"} & set(words) else ""
+
+
+def _kubectl_command(explored: ExploredWorld) -> str:
+    """Return the command that applies the downloaded patch, to the cluster that was read, after a rehearsal."""
+    return f"{explored.kubectl} apply --dry-run=server -f {NAME} && {explored.kubectl} apply -f {NAME}"
 
 
 def _start(explored: ExploredWorld, name: str) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from tierwall.core.catalogue import CATALOGUE, Severity
-from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.diagnostics import Diagnostic, Diagnostics
 from tierwall.core.reference import Reference
 from tierwall.explore.markup import Child, Markup, joined, spoken, tag
 from tierwall.explore.page import (
@@ -15,6 +16,7 @@ from tierwall.explore.page import (
     Page,
     Query,
     address,
+    counted,
     first,
     link,
     object_link,
@@ -35,19 +37,21 @@ _CONNECTION = re.compile(r"(?P<source>\S+) (?:to|->|=>) (?P<destination>\S+)(?: 
 
 def findings(explored: ExploredWorld, query: Query) -> Page:
     """Show the findings, grouped by `?by=`, or those of one severity, code, namespace or policy."""
-    result = checked(explored)
+    everything = checked(explored)
     by = first(query, "by") if first(query, "by") in GROUPINGS else "severity"
     narrowed = {name: first(query, name) for name in GROUPINGS if first(query, name)}
-    chosen = [
+    chosen = Diagnostics(
         finding
-        for finding in result.findings
+        for finding in everything.findings
         if all(group_of(finding, name) == value for name, value in narrowed.items())
-    ]
+    )
+    result = replace(everything, reviewed=replace(everything.reviewed, findings=chosen)) if narrowed else everything
     groups: dict[str, list[Diagnostic]] = {}
     for finding in sorted(chosen, key=lambda finding: (_rank(finding), finding.sort_key())):
         groups.setdefault(group_of(finding, by), []).append(finding)
-    counts = Counter(str(finding.severity) for finding in chosen)
-    words = ", ".join(f"{counts[word]:,} {word}{'' if counts[word] == 1 else 's'}" for word in _SHAPES if counts[word])
+    words = ", ".join(counted(result.severities[word], word) for word in _SHAPES if result.severities[word])
+    if accepted := len(result.reviewed.accepted):
+        words = f"{words or 'None'}; {accepted:,} more accepted in the manifests"
     body = joined(
         opening("Findings", words or "Nothing is wrong with what was read.", announced=True),
         tag(
@@ -69,9 +73,16 @@ def findings(explored: ExploredWorld, query: Query) -> Page:
         "Findings",
         document(result, View(not_considered=result.not_considered)),
         body,
-        command=explored.command("check"),
+        command=_command(explored, narrowed),
         room="findings",
     )
+
+
+def _command(explored: ExploredWorld, narrowed: dict[str, str]) -> str:
+    """Return the command that prints these findings; it has an option for codes alone."""
+    if set(narrowed) - {"code"}:
+        return ""
+    return explored.command("check", *(part for code in narrowed.values() for part in ("--select", code)))
 
 
 def _rank(finding: Diagnostic) -> int:
@@ -105,7 +116,8 @@ def _sections(groups: dict[str, list[Diagnostic]], by: str) -> Iterable[Markup]:
         more = None
         if len(members) > len(shown):
             more = tag("p", link(f"{len(members) - len(shown):,} more", address("/findings", **{by: name})))
-        heading = tag("h2", title, " ", tag("span", len(members), class_="count"))
+        total = sum(finding.count for finding in members)
+        heading = tag("h2", title, " ", tag("span", total, class_="count"))
         yield tag("section", heading, tag("ul", [finding_item(finding) for finding in shown], class_="findings"), more)
 
 

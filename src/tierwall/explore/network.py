@@ -12,7 +12,6 @@ from itertools import islice
 import msgspec
 
 from tierwall.core.diagnostics import InputError
-from tierwall.core.words import count_noun
 from tierwall.explore.drawing import drawing
 from tierwall.explore.fold import Fold, fold, namespaces, unfold
 from tierwall.explore.markup import Child, Markup, joined, tag
@@ -21,11 +20,13 @@ from tierwall.explore.page import (
     Page,
     Query,
     address,
+    counted,
     failed,
     given,
     link,
     omission_list,
     opening,
+    page_links,
     page_number,
     row,
     table,
@@ -93,6 +94,8 @@ def _is_namespace(snapshot: Snapshot, name: str) -> bool:
 def network(explored: ExploredWorld, query: Query) -> Page:
     """Show the connections, all of them or those that the query asks for."""
     snapshot = explored.world.snapshot
+    # A field of the form may hold several names.
+    query = {**query, **{name: tuple(",".join(given(query, name)).split(",")) for name in FILTERS}}
     try:
         reached = narrowed(snapshot, query)
         # Ways in are about everybody who comes from outside.
@@ -165,8 +168,8 @@ def folded_view(snapshot: Snapshot, reached: Connections, filters: dict[str, tup
 def _summary(folded: Fold, filters: dict[str, tuple[str, ...]], total: int) -> tuple[Child, ...]:
     narrow = ", ".join(f"{_SPOKEN.get(name, name)} {value}" for name, values in filters.items() for value in values)
     number = sum(1 for unit in folded.units if unit.focus == unit.name != "outside")
-    words = count_noun(total, "group") + " of connections"
-    words += f", only {narrow}. " if narrow else f" between {count_noun(number, 'namespace')}. "
+    words = counted(total, "group") + " of connections"
+    words += f", only {narrow}. " if narrow else f" between {counted(number, 'namespace')}. "
     return words, link("Fold everything", "/network") if filters else None
 
 
@@ -181,7 +184,7 @@ def _nothing(reached: Connections, filters: dict[str, tuple[str, ...]]) -> str:
 
 def _form(filters: dict[str, tuple[str, ...]]) -> Markup:
     fields = [
-        tag("label", f"{label} ", tag("input", name=name, value=" ".join(filters.get(name, ())), placeholder=example))
+        tag("label", f"{label} ", tag("input", name=name, value=", ".join(filters.get(name, ())), placeholder=example))
         for name, label, example in (
             ("focus", "Around", "shop"),
             ("from", "From", "shop/web"),
@@ -195,15 +198,7 @@ def _form(filters: dict[str, tuple[str, ...]]) -> Markup:
 def _pages(page: int, total: int, terms: dict[str, tuple[str, ...]]) -> Markup | None:
     if total <= PAGE:
         return None
-    last = (total + PAGE - 1) // PAGE
-    return tag(
-        "nav",
-        link("Previous", address("/network", **terms, page=page - 1)) if page > 1 else None,
-        tag("span", f" Page {page:,} of {last:,} "),
-        link("Next", address("/network", **terms, page=page + 1)) if page < last else None,
-        class_="pages",
-        aria_label="Pages of the table",
-    )
+    return page_links("/network", page, (total + PAGE - 1) // PAGE, "Pages of the table", **terms)
 
 
 def entry_row(placed: MaskedEntry, reached: Connections) -> Markup:

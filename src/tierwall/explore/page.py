@@ -42,6 +42,13 @@ class ExploredWorld(Struct, frozen=True):
     # Where the objects come from, in words, and when they were read, as in RFC 3339; empty if nobody asks.
     source: str = ""
     as_of: str = ""
+    # How kubectl is called for the cluster that was read.
+    kubectl: str = "kubectl"
+
+    @property
+    def has_namespace(self) -> bool:
+        """Whether the options name a namespace: commands of the API plane take it as that of the request."""
+        return "-n" in shlex.split(self.options)
 
     def command(self, *words: str) -> str:
         """Return the command that prints what a page shows."""
@@ -85,10 +92,28 @@ def given(query: Query, name: str) -> tuple[str, ...]:
     return tuple(value.strip() for value in query.get(name, ()) if value.strip())
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number as people read it, with its noun: `1 pod`, `10,000 pods`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def page_number(query: Query) -> int:
     """Return which page of a long list is wanted, from 1."""
     number = first(query, "page")
     return max(1, int(number)) if number.isascii() and number.isdigit() and len(number) < 7 else 1
+
+
+def page_links(path: str, page: int, last: int | None, label: str, /, **terms: Any) -> Markup:
+    """Make the links from one page of a long list to its neighbours; without `last` nobody knows how many there are."""
+    number = f" Page {page:,} of {last:,} " if last is not None else f" Page {page:,} "
+    return tag(
+        "nav",
+        link("Previous", address(path, **terms, page=page - 1)) if page > 1 else None,
+        tag("span", number),
+        link("Next", address(path, **terms, page=page + 1)) if last is None or page < last else None,
+        class_="pages",
+        aria_label=label,
+    )
 
 
 def address(path: str, /, **query: Any) -> str:

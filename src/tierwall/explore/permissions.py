@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tierwall.api.permissions import Permission
 from tierwall.api.permissions import permissions as user_permissions
 from tierwall.core.diagnostics import InputError
@@ -26,7 +28,7 @@ from tierwall.explore.page import (
 from tierwall.render.api import permissions_document
 from tierwall.render.formats import View
 
-# The most users that are offered.
+# The most users, and groups, that are offered.
 MAX_USERS = 200
 
 
@@ -36,24 +38,13 @@ def permissions(explored: ExploredWorld, query: Query) -> Page:
     world = explored.world
     if not user and not groups:
         users, known_groups = named.users(world.snapshot), named.groups(world.snapshot)
-        items = [tag("li", link(name, address("/permissions", user=name))) for name in users[:MAX_USERS]]
-        items += [
-            tag("li", link(f"members of {name}", address("/permissions", group=name)))
-            for name in known_groups[:MAX_USERS]
-        ]
         body = joined(
             opening("Who may do what?"),
             _form(user, groups, namespace),
-            tag(
-                "section",
-                tag("h2", "Users and groups that bindings and policies name"),
-                tag("ul", items, class_="choices"),
-            )
-            if items
-            else None,
+            _named("Users", "user", users),
+            _named("Groups", "group", known_groups),
         )
-        shown = {"users": list(users[:MAX_USERS]), "groups": list(known_groups[:MAX_USERS])}
-        document = {**shown, "notConsidered": []}
+        document = {"users": list(users), "groups": list(known_groups), "notConsidered": []}
         return Page("Permissions", document, body, room="permissions")
     try:
         permitted = user_permissions(world.snapshot, user, groups, namespace)
@@ -77,7 +68,22 @@ def permissions(explored: ExploredWorld, query: Query) -> Page:
     words = ["can-i", "--list", *(("--as", user) if user else ())]
     words += [part for group in groups for part in ("--as-group", group)] + (["-n", namespace] if namespace else [])
     document = permissions_document(permitted.listed, View(not_considered=omissions))
-    return Page(title, document, body, command=explored.command(*words), room="permissions")
+    return Page(
+        title, document, body, command="" if explored.has_namespace else explored.command(*words), room="permissions"
+    )
+
+
+def _named(title: str, term: str, names: Sequence[str]) -> Markup | None:
+    """Show the users or groups that bindings and policies name, each with a link to its permissions."""
+    if not names:
+        return None
+    items: list[Child] = [
+        tag("li", link(f"members of {name}" if term == "group" else name, address("/permissions", **{term: name})))
+        for name in names[:MAX_USERS]
+    ]
+    more = tag("p", f"and {len(names) - MAX_USERS:,} more: type a name above.") if len(names) > MAX_USERS else None
+    heading = tag("h2", f"{title} that bindings and policies name")
+    return tag("section", heading, tag("ul", items, class_="choices"), more)
 
 
 def _form(user: str, groups: tuple[str, ...], namespace: str) -> Markup:

@@ -19,13 +19,14 @@ from tierwall.explore.page import (
     link,
     omission_list,
     opening,
+    page_links,
     page_number,
 )
 from tierwall.explore.stack import place_title, settings_stack
 from tierwall.gateway.model.places import reachable_places
 from tierwall.gateway.question import PLACE_KEYS
 from tierwall.render.formats import View
-from tierwall.render.json import answers_document
+from tierwall.render.json import answers_document, dump
 
 # The most places on a page.
 PAGE = 20
@@ -44,20 +45,23 @@ def settings(explored: ExploredWorld, query: Query) -> Page:
     sections = [
         tag(
             "section",
-            place_title(answer),
-            settings_stack(answer),
+            settings_stack(answer, place_title(answer)),
             tag("p", link("Ask about this place", asking("gateway", **place_terms(place)))),
             class_="place",
         )
         for place, answer in zip(places, answers, strict=False)
     ]
-    more = link("More places", f"/settings?page={page + 1}") if len(places) > PAGE else None
+    last = page if len(places) <= PAGE else None
+    pages = page_links("/settings", page, last, "Pages of the places") if page > 1 or last is None else None
     body = joined(
         opening("Settings in force", "The most specific level wins; who lost is struck out and says why."),
-        sections or tag("p", "No route leads through a Gateway here.", class_="empty"),
-        more,
+        sections or tag("p", "No route leads through a Gateway here." if page == 1 else "No more.", class_="empty"),
+        pages,
         omission_list(omissions),
     )
-    document = answers_document(answers, View(not_considered=omissions))
-    command = explored.command("effective", "--all") if len(places) <= PAGE and page == 1 else ""
-    return Page("Settings in force", document, body, command=command, room="settings")
+
+    def every_place() -> str:
+        return dump(answers_document(list(world.effective_everywhere()), View(not_considered=omissions)))
+
+    command = explored.command("effective", "--all")
+    return Page("Settings in force", every_place, body, command=command, room="settings")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tierwall.core.answer import Answer, Step
-from tierwall.explore.markup import Markup, joined, spoken, tag
+from tierwall.explore.markup import Child, Markup, joined, spoken, tag
 from tierwall.explore.page import object_link, verdict_mark
 from tierwall.gateway.detail import FieldDetail, GatewayDetail
 from tierwall.render.json import json_line
@@ -15,7 +15,7 @@ from tierwall.render.quotation import shortened
 MAX_VALUE = 200
 
 
-def settings_stack(answer: Answer) -> Markup:
+def settings_stack(answer: Answer, title: Child = "Settings in force") -> Markup:
     """Show the fields that are set at a place; what lost is struck out and says why."""
     detail: GatewayDetail = answer.detail
     fields = [_field(field, answer) for field in detail.fields]
@@ -27,7 +27,7 @@ def settings_stack(answer: Answer) -> Markup:
     empty = tag("p", "Nothing is set here.", class_="empty")
     return tag(
         "section",
-        tag("h2", "Settings in force"),
+        tag("h2", title),
         tag("div", fields, class_="stack") if fields else empty,
         tag("ul", notes) if notes else None,
     )
@@ -61,7 +61,7 @@ def _note(step: Step) -> Markup | None:
 
 def place_title(answer: Answer) -> Markup:
     """Show a place as the way of a request through it."""
-    return tag("p", joined(*_arrows(answer.detail.place.split(", "))), class_="way")
+    return tag("span", _arrows(answer.detail.place.split(", ")), class_="way")
 
 
 def _arrows(parts: list[str]) -> Iterator[Markup]:

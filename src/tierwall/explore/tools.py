@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from tierwall.core.diagnostics import InputError
 from tierwall.explore import named
@@ -13,6 +12,7 @@ from tierwall.explore.page import (
     ExploredWorld,
     Page,
     Query,
+    counted,
     decider_links,
     failed,
     first,
@@ -25,7 +25,7 @@ from tierwall.explore.page import (
     verdict_mark,
 )
 from tierwall.render.formats import View
-from tierwall.render.json import omission_documents
+from tierwall.render.json import dump, omission_documents
 from tierwall.render.tool import tools_document
 from tierwall.resources.resource import Resource
 from tierwall.tool.grants import Grants, ToolRow
@@ -39,23 +39,31 @@ MAX_CALLERS = 60
 def tools(explored: ExploredWorld, query: Query) -> Page:
     """Show what callers may call: all that policies name, or the one of `?caller=`."""
     caller = first(query, "caller")
-    callers = (caller,) if caller else named.callers(explored.world.snapshot)[:MAX_CALLERS]
+    known = (caller,) if caller else named.callers(explored.world.snapshot)
     gateway, backend = (first(query, name) or None for name in ("gateway", "backend"))
+
+    def granted_to(callers: Iterable[str]) -> list[tuple[str, Grants]]:
+        return [(name, explored.world.grants(_caller(name), gateway, backend)) for name in callers]
+
     try:
-        granted = [(name, explored.world.grants(_caller(name), gateway, backend)) for name in callers]
+        granted = granted_to(known[:MAX_CALLERS])
     except InputError as error:
         return failed("Who may call which tool", error, "tools")
-    documents = [tools_document((grants, True), View(not_considered=grants.not_considered)) for _, grants in granted]
-    document: dict[str, Any] = documents[0] if caller else {"callers": documents}
+
+    def document() -> str:
+        every = [*granted, *granted_to(known[MAX_CALLERS:])]
+        documents = [tools_document((grants, True), View(not_considered=grants.not_considered)) for _, grants in every]
+        left_out = dict.fromkeys(omission for _, grants in every for omission in grants.not_considered)
+        return dump(documents[0] if caller else {"callers": documents, "notConsidered": omission_documents(left_out)})
+
     omissions = dict.fromkeys(omission for _, grants in granted for omission in grants.not_considered)
-    if not caller:
-        document["notConsidered"] = omission_documents(omissions)
-    words = ["--caller", caller] if caller else []
-    title = f"What {caller} may call" if caller else "Who may call which tool"
-    total = len(named.callers(explored.world.snapshot))
-    cut = f"The first {MAX_CALLERS} of {total:,} callers." if total > MAX_CALLERS else None
+    narrow = (("caller", caller), ("gateway", gateway), ("backend", backend))
+    words = [part for name, value in narrow if value for part in (f"--{name}", value)]
+    where = f"{f' of {backend}' if backend else ''}{f' through {gateway}' if gateway else ''}"
+    title = f"What {caller} may call{where}" if caller else f"Who may call which tool{where}"
+    cut = f"The first {MAX_CALLERS} of {counted(len(known), 'caller')}." if len(known) > MAX_CALLERS else None
     body = joined(
-        opening(title, link("All callers", "/tools") if caller else cut),
+        opening(title, link("Show all", "/tools") if caller or where else None, cut),
         *_matrices(granted),
         tag("p", "No policy names a caller, and no backend a tool.", class_="empty")
         if not any(grants.rows for _, grants in granted)

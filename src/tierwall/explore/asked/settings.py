@@ -61,8 +61,10 @@ def place_terms(place: RequestPlace) -> dict[str, Any]:
         "gateway": name(place.gateway),
         "listenerSet": name(place.listener_set),
         "listener": place.listener.name if place.listener is not None else "",
+        "parents": [f"{parent.route.reference}#{parent.rule}" for parent in place.parents],
         "route": str(place.route.reference) if place.route is not None else "",
-        "rule": "" if place.rule is None else place.rule_name or place.rule,
+        # A name of digits would be read as a number.
+        "rule": place.rule if place.rule is None or place.rule_name.isdigit() else place.rule_name or place.rule,
         "backend": str(place.backend.reference) if place.backend is not None else "",
         "backendSection": place.section,
     }

@@ -88,10 +88,13 @@ const actions = {
     URL.revokeObjectURL(link.href);
     say("The patch is in change.yaml.");
   },
-  kubectl: () => copy("kubectl apply --dry-run=server -f change.yaml && kubectl apply -f change.yaml", "The command is copied. Download the patch first."),
+  kubectl: (button) => copy(button.dataset.command, "The command is copied. Download the patch first."),
   link: async () => { await keep(); copy(location.href, "The link is copied; it carries the change."); },
 };
-form.addEventListener("click", (event) => actions[event.target.closest("button[data-action]")?.dataset.action]?.());
+form.addEventListener("click", (event) => {
+  const button = event.target.closest("button[data-action]");
+  actions[button?.dataset.action]?.(button);
+});
 form.querySelector("select").addEventListener("change", async (event) => {
   const name = event.target.value;
   if (!name) return replace("");

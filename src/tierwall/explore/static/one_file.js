@@ -5,8 +5,12 @@ drawing.prepare(document);
 const folded = document.querySelector("#picture"), rows = [...document.querySelectorAll("tr[data-units]")];
 const units = document.querySelector("#units"), names = units ? [...units.options].map((option) => option.value) : [];
 const masks = rows.map((row) => BigInt(`0x${row.dataset.units}`)), whole = folded?.innerHTML, told = document.querySelector("#told");
+function chosen() {
+  // What is no address shows everything, as an unknown name does.
+  try { return decodeURIComponent(location.hash.replace(/^#focus=/, "")); } catch { return ""; }
+}
 function show() {
-  const name = decodeURIComponent(location.hash.replace(/^#focus=/, "")), number = names.indexOf(name) - 1;
+  const name = chosen(), number = names.indexOf(name) - 1;
   let shown = 0;
   rows.forEach((row, at) => {
     const isMeant = number < 0 || (masks[at] >> BigInt(number)) & 1n;

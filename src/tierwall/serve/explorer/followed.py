@@ -22,11 +22,15 @@ class ExplorerFollower(Follower[Snapshot]):
     """Follows a source, and keeps the last world that could be read."""
 
     def __init__(
-        self, options: str, source: str, computing: Callable[[], AbstractContextManager[None]] = nullcontext
+        self,
+        options: str,
+        source: str,
+        kubectl: str = "kubectl",
+        computing: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """`computing` is around all that is computed for a page."""
+        """`computing` is around all that is computed for a page; the rest is as in `ExploredWorld`."""
         super().__init__()
-        self._options, self._source, self.computing = options, source, computing
+        self._options, self._source, self._kubectl, self.computing = options, source, kubectl, computing
         self.explored: ExploredWorld | None = None
         self.version = 0
         self.has_ended = False
@@ -41,7 +45,8 @@ class ExplorerFollower(Follower[Snapshot]):
         """Show what was read from now on."""
         assert load.loaded is not None
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        explored = ExploredWorld(World.of(load.loaded), load.loaded, self._options, self._source, now)
+        world = World.of(load.loaded)
+        explored = ExploredWorld(world, load.loaded, self._options, self._source, now, self._kubectl)
         is_new = self.explored is None or explored.world.snapshot is not self.explored.world.snapshot
         self.explored = explored
         if is_new:

@@ -313,6 +313,7 @@ def test_the_tour_shows_what_is_allowed_and_which_policy_denied_the_rest() -> No
         "clerk XBackend/shop/reports read_report Allow XAccessPolicy/shop/reports-team rules[0]",
     ):
         assert wanted in lines
+    assert "work-in-progress" not in done.stdout + done.stderr
 
 
 def test_the_tour_keeps_running_and_ends_everything_with_it(tmp_path: Path) -> None:

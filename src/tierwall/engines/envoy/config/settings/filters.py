@@ -73,9 +73,9 @@ def authorization_filter(phase: Phase) -> str:
     return f"tierwall.{phase}.authorization"
 
 
-# Asks an authorization service about the requests to one backend.
 # Changes fields of requests to language models.
 MODEL: Final = "tierwall.model"
+# Asks an authorization service about the requests to one backend.
 ASK_FOR_BACKEND: Final = "tierwall.backend.ask"
 CHOOSE_FOR_BACKEND: Final = "tierwall.backend.choose-ask"
 
@@ -164,7 +164,7 @@ def processing(prefix: str) -> Any:
 
 
 def _nobody() -> Any:
-    # A user without a password: no SHA-1 digest is of this length.
+    # Envoy requires a user. Nobody knows a password whose SHA-1 digest is all zeros.
     return {"inline_string": "nobody:{SHA}" + "A" * 27 + "="}
 
 

@@ -178,7 +178,7 @@ def test_subscriptions_ask_for_what_they_name(attacked: Attacked, version: str |
     ):
         assert passes(path, {"resourceSubscriptions": uris}) is expected, (path, uris)
         assert passes(path, {"resourceSubscriptions": uris, "toolsListChanged": True}) is expected, (path, uris)
-    # A list of the notifications' keys, or anything else, is no form that a rule has judged.
+    # A list of the notifications' keys, or anything else, is not a form that a rule has judged.
     for strange in ([{"resourceSubscriptions": ["file:///c"]}], ["resourceSubscriptions", ["file:///c"]], "x", 1, True):
         assert not passes("/base", strange), strange
         assert not passes("/resources", strange), strange

@@ -47,7 +47,7 @@ _LISTS, _NUMBERS = frozenset({"groups", "parents"}), frozenset({"port", "rule"})
 _STRUCTURED = frozenset(
     ("arguments", "http", "externalAuth", "request", "extra", "webhooks", "labelSelector", "fieldSelector", "object")
 ) | {"oldObject", "options", "namespaceObject", "impersonatedRequest"}
-# The options of the command that asks the same, by key; for others there is none that takes a value.
+# The options of the command that asks the same, by key; others have no option that takes a value.
 _OPTIONS = {key: key for key in ("from", "to", "port", "protocol", "gateway", "listener", "route", "rule", "backend")}
 _OPTIONS |= {key: key for key in ("caller", "method", "tool", "uri", "arguments", "time", "profile", "phase")}
 _OPTIONS |= {key: key for key in ("user", "uid", "verb", "resource", "group", "version", "subresource", "namespace")}

@@ -162,7 +162,7 @@ def change(explored: ExploredWorld, query: Query, text: str | None = None, as_js
 
 
 def _diff_command(explored: ExploredWorld) -> str:
-    """Return the command that prints the same: there is one over a cluster with no files of its own."""
+    """Return the command that prints the same: only a cluster without files of its own has one."""
     words = shlex.split(explored.options)
     is_cluster = "--context" in words or "--cluster" in words
     return f"{explored.command('diff')} -f {NAME}" if is_cluster and not {"-f", "--without"} & set(words) else ""

@@ -1,4 +1,4 @@
-"""Targets that an AgentgatewayPolicy may have meant which admission refuses (docs/gateway.md#obeyed-by-run).
+"""The targets that a refused AgentgatewayPolicy may have been about (docs/gateway.md#obeyed-by-run).
 
 Nobody knows what such a policy would have restricted, so it closes its targets. An entry that lacks its group, or names
 a port of a Service by a word, attaches to nothing: it still says what was meant. What cannot be read of an entry may

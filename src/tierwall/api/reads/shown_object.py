@@ -15,7 +15,8 @@ import msgspec
 from tierwall.api.reads.selectable import NAME, NAMESPACE, FieldType, SelectableField
 from tierwall.api.reads.selection import KeySelection
 from tierwall.logic.cel.unknown import STRING, Element, Shape, Unknown, UnknownWorld, ValueKind
-from tierwall.logic.cel.values import ValueRegion, Values
+from tierwall.logic.cel.value_region import ValueRegion
+from tierwall.logic.cel.values import Values
 from tierwall.logic.circuit import FALSE, Circuit
 from tierwall.values.names import LABEL_KEY, LABEL_VALUE
 

@@ -10,37 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import combinations, pairwise
-from math import inf, nextafter
+from itertools import combinations
 from typing import Any
 
-import msgspec
-
-from tierwall.cel.values import INT_MAX, INT_MIN, UINT_MAX, OptionalValue, Uint
+from tierwall.cel.values import OptionalValue, Uint
 from tierwall.logic.cel.language import Languages, by_simplicity, seen
 from tierwall.logic.cel.terms import ComputedValue, Constant, Items, Leaf, SeenString, Size, SomeValue
-from tierwall.logic.cel.unknown import Number, Shape, Unknown, UnknownWorld, ValueKind
+from tierwall.logic.cel.unknown import Shape, Unknown, UnknownWorld, ValueKind
+from tierwall.logic.cel.value_region import ValueRegion, is_number, number_regions
 from tierwall.logic.circuit import TRUE
 from tierwall.logic.solver import CircuitSolver
 from tierwall.logic.unsupported import Unsupported, WorldLimit
 
 MAX_GROUP = 32
 _CONTAINERS = (ValueKind.LIST, ValueKind.MAP)
-
-
-class ValueRegion(msgspec.Struct, frozen=True):
-    """A region of strings or numbers: the tests that it passes, members, and whether it has just one or no others."""
-
-    passes: frozenset[Any]
-    members: tuple[Any, ...]
-    is_single: bool
-    is_complete: bool = False
-
-    def has(self, value: Any, passed: Mapping[Any, bool]) -> bool:
-        """Whether a value that passes these tests is in the region."""
-        if self.is_single:
-            return value in self.members
-        return all((test in self.passes) is truth for test, truth in passed.items())
 
 
 class Values:
@@ -174,7 +157,7 @@ class Values:
 
     def _regions(self, kind: ValueKind, group: list[Unknown]) -> None:
         circuit = self.world.circuit
-        places = self._strings(group) if kind is ValueKind.STRING else _numbers(group)
+        places = self._strings(group) if kind is ValueKind.STRING else number_regions(group)
         for unknown in group:
             allowed = [place for place in places if self._fits(kind, unknown, place)]
             literals = circuit.variables(len(allowed)) if len(allowed) > 1 else [TRUE] * len(allowed)
@@ -204,7 +187,7 @@ class Values:
 
     def _fits(self, kind: ValueKind, unknown: Unknown, place: ValueRegion) -> bool:
         if kind is ValueKind.NUMBER:
-            return any(_is_number(unknown, member) for member in place.members)
+            return any(is_number(unknown, member) for member in place.members)
         pattern = unknown.shape.pattern
         return pattern is None or self.world.languages.matching(pattern, whole=True) in place.passes
 
@@ -282,7 +265,7 @@ class Values:
     def _member(self, kind: ValueKind, unknown: Unknown, model: CircuitSolver) -> Any:
         """Return the string or number: of those in one region, equal ones get the same member, others the next."""
         place = self._place(kind, unknown, model)
-        members = [member for member in place.members if kind is ValueKind.STRING or _is_number(unknown, member)]
+        members = [member for member in place.members if kind is ValueKind.STRING or is_number(unknown, member)]
         taken = 0
         for other in self._groups[kind][unknown.number]:
             if other is unknown:
@@ -333,69 +316,3 @@ def simplest_value(shape: Shape) -> Any:
 
 def _tests(unknown: Unknown, kind: ValueKind) -> Mapping[Any, int]:
     return unknown.languages if kind is ValueKind.STRING else unknown.comparisons
-
-
-def _is_number(unknown: Unknown, member: Number) -> bool:
-    match unknown.shape.number:
-        case "int":
-            return isinstance(member, int) and INT_MIN <= member <= INT_MAX
-        case "uint":
-            return isinstance(member, int) and 0 <= member <= UINT_MAX
-    return not isinstance(member, int) or INT_MIN <= member <= INT_MAX
-
-
-def _numbers(group: Sequence[Unknown]) -> list[ValueRegion]:
-    """Cut numbers at the constants that the group is compared with; one near zero comes first."""
-    tests = {test for unknown in group for test in unknown.comparisons}
-    cuts: set[Number] = {constant for _, constant in tests}
-    if any(unknown.shape.number == "uint" for unknown in group):
-        cuts.add(0)
-    count = len(group)
-    for low, high in _gaps(cuts):
-        # Between two constants there may be fewer integers than unknowns: then each is a region of its own.
-        inside = _integers(low, high, count)
-        if len(inside) < count:
-            cuts.update(inside)
-    points = [(cut, cut) for cut in sorted(cuts)]
-    places: list[ValueRegion] = []
-    for low, high in (*_gaps(cuts), *points):
-        members: tuple[Number, ...] = (low,) if low == high else tuple(_integers(low, high, count))
-        if not members:
-            members = tuple(_doubles(low, high, count))
-        if not members:
-            continue
-        example = members[0]
-        passes = frozenset(
-            (sign, constant) for sign, constant in tests if (example < constant if sign == "<" else example == constant)
-        )
-        places.append(ValueRegion(passes, members, low == high, low == high))
-    return sorted(places, key=lambda place: (abs(place.members[0]), place.members[0] < 0))
-
-
-def _gaps(cuts: Iterable[Number]) -> list[tuple[Number, Number]]:
-    ordered = [-inf, *sorted(cuts), inf]
-    return list(pairwise(ordered))
-
-
-def _integers(low: Number, high: Number, count: int) -> list[int]:
-    """Return up to `count` integers between, those nearest to zero first."""
-    first = INT_MIN if low == -inf else int(low // 1) + 1
-    last = INT_MAX if high == inf else -int(-high // 1) - 1
-    if first > last:
-        return []
-    start = min(max(0, first), last)
-    if start == last:
-        return list(range(last, max(first, last - count + 1) - 1, -1))
-    if start == first:
-        return list(range(first, min(last, first + count - 1) + 1))
-    return [number for number in (*range(count), *range(-1, -count - 1, -1)) if first <= number <= last][:count]
-
-
-def _doubles(low: Number, high: Number, count: int) -> list[float]:
-    """Return up to `count` doubles between two numbers without an integer between them."""
-    members: list[float] = []
-    middle = (low + high) / 2
-    while low < middle < high and len(members) < count:
-        members.append(middle)
-        middle = nextafter(middle, inf)
-    return members

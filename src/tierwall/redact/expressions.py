@@ -143,7 +143,7 @@ class ExpressionAnalysis:
             return self._of(operand.inner) if isinstance(node, ast.Select) else self._new()
         if isinstance(node, ast.Has):
             return self._new()
-        path = _path_of(node)
+        path = ast.path_of(node, optional=True)
         if path is not None and path[0] not in scope:
             return self._at_path(path)
         return self._new(*(operand.root.types & {TextType.KEPT}))
@@ -260,7 +260,7 @@ class ExpressionAnalysis:
 
     def _index(self, node: ast.Call, scope: _Scope) -> StringClass:
         container, key = (self._visit(arg, scope) for arg in node.args)
-        path = _path_of(node)
+        path = ast.path_of(node, optional=True)
         is_label = TextType.LABEL_KEY in container.keys.types
         if path is not None and path[0] not in scope and not is_label:
             if path[:-1] in MAPS:
@@ -282,25 +282,6 @@ class ExpressionAnalysis:
         if node.macro in ("map", "transformList", "transformMap"):
             self._of(whole.inner).join(results[-1])
         return whole
-
-
-def _path_of(node: ast.Expr) -> tuple[str, ...] | None:
-    """Return the names from a variable down to a value, whether or not a part is optional: `a.b`, `a.?b`, `a[?"b"]`."""
-    names: list[str] = []
-    while True:
-        if isinstance(node, ast.Ident):
-            return (node.name.removeprefix("."), *reversed(names))
-        if isinstance(node, ast.Select):
-            names.append(node.field)
-            node = node.operand
-        elif isinstance(node, ast.Call) and node.function in ast.INDEX:
-            key = _constant(node.args[1])
-            if key is None:
-                return None
-            names.append(key)
-            node = node.args[0]
-        else:
-            return None
 
 
 def _constant(node: ast.Expr) -> str | None:

@@ -237,16 +237,19 @@ def is_constant(node: Expr) -> bool:
     return False
 
 
-def path_of(node: Expr) -> tuple[str, ...] | None:
-    """Return the names from a variable down to a value: `a.b`, `a["b"]`; None if it is anything else."""
+def path_of(node: Expr, optional: bool = False) -> tuple[str, ...] | None:
+    """Return the names from a variable down to a value: `a.b`, `a["b"]`; None if it is anything else.
+
+    With `optional`, parts may be optional: `a.?b`, `a[?"b"]`.
+    """
     names: list[str] = []
     while True:
         if type(node) is Ident:
             return (node.name.removeprefix("."), *reversed(names))
-        if type(node) is Select and not node.optional:
+        if type(node) is Select and (optional or not node.optional):
             names.append(node.field)
             node = node.operand
-        elif type(node) is Call and node.function == "_[_]":
+        elif type(node) is Call and node.function in (INDEX if optional else INDEX[:1]):
             key = node.args[1]
             if type(key) is not Literal or not isinstance(key.value, str):
                 return None

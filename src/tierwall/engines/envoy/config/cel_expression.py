@@ -280,19 +280,8 @@ def _program_size(pattern: str) -> int | None:
 
 def _path(tree: ast.Expr) -> tuple[str, ...] | None:
     """Return the fields after `request` in `request.a.b` and `request["a"].b`; None for other expressions."""
-    fields: list[str] = []
-    while True:
-        match tree:
-            case ast.Ident(name="request" | ".request"):
-                return tuple(reversed(fields))
-            case ast.Select(operand=operand, field=field, optional=False):
-                fields.append(field)
-                tree = operand
-            case ast.Call(function="_[_]", args=(operand, ast.Literal(value=str() as key))):
-                fields.append(key)
-                tree = operand
-            case _:
-                return None
+    path = ast.path_of(tree)
+    return path[1:] if path is not None and path[0] == "request" else None
 
 
 def header_key(name: str) -> str:

@@ -103,18 +103,18 @@ class SettingsTranslator(ExpressionTranslator):
         """Return a tree in Envoy's words; raise Inexpressible or OverLimit if Envoy cannot evaluate it."""
         match tree:
             case ast.Has(operand=operand, field=field):
-                return self._presence(_path(operand), field)
-            case ast.Call(function="@in", args=(ast.Literal(value=str() as key), inside)) if _path(inside) == (
+                return self._presence(ast.path_of(operand), field)
+            case ast.Call(function="@in", args=(ast.Literal(value=str() as key), inside)) if ast.path_of(inside) == (
                 "request",
                 "headers",
             ):
                 return self._presence(("request", "headers"), key)
-        path = _path(tree)
+        path = ast.path_of(tree)
         return super().translate(tree) if path is None else _variable(path)
 
     def is_double(self, tree: ast.Expr) -> bool:
         """Whether Envoy reads a variable as a double if it is a number."""
-        path = _path(tree)
+        path = ast.path_of(tree)
         return path is not None and path[0] == "jwt"
 
     def _presence(self, path: tuple[str, ...] | None, field: str) -> ast.Expr:
@@ -130,7 +130,7 @@ class ResponseTranslator(SettingsTranslator):
 
     def translate(self, tree: ast.Expr) -> ast.Expr:
         """Return a tree in Envoy's words; raise Inexpressible or OverLimit if Envoy cannot evaluate it."""
-        match _path(tree):
+        match ast.path_of(tree):
             case ("response", "code"):
                 return ast.Select(ast.Ident("response"), "code")
             case ("response", "headers", name):
@@ -158,9 +158,9 @@ class McpTranslator(SettingsTranslator):
 
     def translate(self, tree: ast.Expr) -> ast.Expr:
         """Return a tree in Envoy's words; raise Inexpressible or OverLimit if Envoy cannot evaluate it."""
-        if isinstance(tree, ast.Has) and _path(tree.operand) == ("mcp",) and tree.field in tuple(ItemKind):
+        if isinstance(tree, ast.Has) and ast.path_of(tree.operand) == ("mcp",) and tree.field in tuple(ItemKind):
             return ast.Literal(tree.field == self._item)
-        path = _path(tree)
+        path = ast.path_of(tree)
         match path:
             case ("mcp", "methodName"):
                 return ast.Literal(self._method) if self._method else index(request_field("headers"), METHOD)
@@ -201,20 +201,3 @@ def _claims(path: tuple[str, ...]) -> ast.Expr:
     for key in path:
         value = index(value, key)
     return value
-
-
-def _path(tree: ast.Expr) -> tuple[str, ...] | None:
-    """Return the variable and the fields of `jwt.a["b"]`; None for other expressions."""
-    fields: list[str] = []
-    while True:
-        match tree:
-            case ast.Ident(name=name):
-                return name.removeprefix("."), *reversed(fields)
-            case ast.Select(operand=operand, field=field, optional=False):
-                fields.append(field)
-                tree = operand
-            case ast.Call(function="_[_]", args=(operand, ast.Literal(value=str() as key))):
-                fields.append(key)
-                tree = operand
-            case _:
-                return None

@@ -16,6 +16,7 @@ from tierwall.resources.resource import list_of_maps, nested_map
 
 _SETTINGS = (*NATIVE, "sessionPersistence")
 _MIRROR = "RequestMirror"
+_PATH_CHANGES = ("urlRewrite", "requestRedirect")
 
 
 def native_setters(chain: Sequence[RouteRule]) -> dict[str, int]:
@@ -52,9 +53,6 @@ def replaces_prefix(rule: Mapping[str, Any]) -> bool:
     """Whether a filter of a rule replaces the prefix of the path."""
     changes = (nested_map(each, key) for each in list_of_maps(rule.get("filters")) for key in _PATH_CHANGES)
     return any(nested_map(change, "path").get("type") == "ReplacePrefixMatch" for change in changes)
-
-
-_PATH_CHANGES = ("urlRewrite", "requestRedirect")
 
 
 def _mirrors(rule: RouteRule) -> Iterator[bool]:

@@ -26,6 +26,7 @@ def with_slash(path: object) -> str:
 
 
 def replace_prefix(action: Any, match: Mapping[str, Any], to: str, max_program_size: int) -> str:
+    """Have the prefix that a match asks for replaced; return why Envoy cannot do that, or an empty string."""
     prefix, to = str(nested_map(match, "path").get("value") or "/").rstrip("/"), to.rstrip("/")
     if not prefix:
         action.prefix_rewrite = f"{to}/"

@@ -7,11 +7,12 @@ only the writer knows it. `observedGeneration` of every condition is `DesiredSta
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
 from tierwall.resources.resource import Identity, Resource
+from tierwall.serve.controller.envoy_report import generation_of
 
 CONTROLLER_NAME = "tierwall.io/controller"
 # Where an object has one list of conditions for all controllers, the types of ours begin like this.
@@ -80,6 +81,12 @@ class DesiredStatus(Struct, frozen=True, kw_only=True):
     attached_listener_sets: int | None = None
     # Of our GatewayClass.
     supported_features: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, resource: Resource, **parts: Any) -> DesiredStatus:
+        """Return the status of an object with these parts."""
+        uid, generation = generation_of(resource)
+        return cls(identity=resource.identity, version=resource.version, uid=uid, generation=generation, **parts)
 
 
 # Tells what engines say about a policy as it is now, as its `Programmed` condition without prefix; None if no engine

@@ -103,7 +103,7 @@ class GatewayStatusPlanner:
         def put(identity: Identity, **parts: Any) -> None:
             resource = live.get(*identity)
             if resource is not None:
-                status = _desired(resource, **parts)
+                status = DesiredStatus.of(resource, **parts)
                 before = self._known.get(identity)
                 statuses[identity] = before if before == status else status
 
@@ -224,14 +224,3 @@ def _entries(route: Resource, part: str) -> tuple[int, int]:
     entries = list_of_maps(nested_map(route.value, "status").get(part))
     ours = sum(entry.get("controllerName") == CONTROLLER_NAME for entry in entries)
     return ours, len(entries) - ours
-
-
-def _desired(resource: Resource, **parts: Any) -> DesiredStatus:
-    uid, generation = resource.metadata.get("uid"), resource.metadata.get("generation")
-    return DesiredStatus(
-        identity=resource.identity,
-        version=resource.version,
-        uid=uid if isinstance(uid, str) else "",
-        generation=generation if type(generation) is int else 0,
-        **parts,
-    )

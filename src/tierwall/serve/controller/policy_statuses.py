@@ -114,7 +114,7 @@ class StatusPlanner:
             return known
         wanted = [_wanted(condition) for condition in conditions]
         wanted += [_prefixed(condition) for condition in said if condition is not None]
-        status = _desired(policy, conditions=tuple(wanted))
+        status = DesiredStatus.of(policy, conditions=tuple(wanted))
         return _KnownStatus(policy, conditions, said, _same(known, status), 0)
 
     def _target_status(self, policy: Resource, plan: TargetPlan, programmed: Programmed) -> _KnownStatus:
@@ -132,22 +132,8 @@ class StatusPlanner:
             for entry, condition in zip(plan.entries, said, strict=True)
         ]
         kept = wanted[: max(MAX_ANCESTORS - others, 0)]
-        status = _desired(policy, ancestors=tuple(kept)) if kept or ours else None
+        status = DesiredStatus.of(policy, ancestors=tuple(kept)) if kept or ours else None
         return _KnownStatus(policy, plan, said, _same(known, status), len(wanted) - len(kept))
-
-
-def _desired(
-    policy: Resource, conditions: _Conditions | None = None, ancestors: tuple[WantedAncestor, ...] | None = None
-) -> DesiredStatus:
-    uid, generation = policy.metadata.get("uid"), policy.metadata.get("generation")
-    return DesiredStatus(
-        identity=policy.identity,
-        version=policy.version,
-        uid=uid if isinstance(uid, str) else "",
-        generation=generation if type(generation) is int else 0,
-        conditions=conditions,
-        ancestors=ancestors,
-    )
 
 
 def _same(known: _KnownStatus | None, status: DesiredStatus | None) -> DesiredStatus | None:

@@ -365,14 +365,8 @@ def _affected(
     for gateway in live.of_kind(*GATEWAY):
         condition = affected.get(gateway.identity)
         if gateway.identity not in statuses and (condition is not None or _says_affected(gateway)):
-            uid, generation = generation_of(gateway)
-            out[gateway.identity] = DesiredStatus(
-                identity=gateway.identity,
-                version=gateway.version,
-                uid=uid,
-                generation=generation,
-                conditions=(condition,) if condition is not None else (),
-            )
+            conditions = (condition,) if condition is not None else ()
+            out[gateway.identity] = DesiredStatus.of(gateway, conditions=conditions)
     return out
 
 

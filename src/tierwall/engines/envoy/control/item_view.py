@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from tierwall.cel import CostExceeded, Environment, Failure, ParseError, Program
+from tierwall.cel.evaluate.program import compile
 from tierwall.cel.syntax import ast
 from tierwall.engines.envoy.config.names import HEADER_PREFIX, METHOD, USER
 from tierwall.engines.envoy.config.settings.item_rules import ItemRules
@@ -31,7 +32,7 @@ LONGEST_NAME = 10_000
 @lru_cache(maxsize=4096)
 def _program(text: str) -> Program | None:
     try:
-        return Program(_ENVIRONMENT.parse(text), _ENVIRONMENT)
+        return compile(text, _ENVIRONMENT)
     except ParseError:
         return None
 
@@ -39,13 +40,7 @@ def _program(text: str) -> Program | None:
 @lru_cache(maxsize=4096)
 def _reads_item(text: str) -> bool:
     program = _program(text)
-    return program is not None and _names_mcp(program.tree)
-
-
-def _names_mcp(tree: ast.Expr) -> bool:
-    return (isinstance(tree, ast.Ident) and tree.name.removeprefix(".") == "mcp") or any(
-        map(_names_mcp, ast.children(tree))
-    )
+    return program is not None and "mcp" in ast.names(program.tree)
 
 
 def request_variables(headers: Mapping[str, str], claims: object, address: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 from unittest import mock
@@ -76,6 +76,46 @@ def test_a_change_by_others_is_noticed_and_undone(watching: Enforcer, script: st
     assert watching.restore()
     assert is_as_applied(watching)
     assert in_order(list_text()) == in_order(before)
+
+
+def spoil_every(word: str, listed: str, part: str = "") -> str:
+    """Return a script that does the same to every chain or set that is named by its content."""
+    names = [line.split()[1] for line in list_text().splitlines() if line.split()[:1] == [listed]]
+    return "".join(f"{word} inet tierwall {name} {part}\n" for name in names if "_" in name)
+
+
+# What may have happened while no agent was there, each of another kind.
+BEFORE_A_START = (
+    *((lambda script=script: script) for script in SPOILING),
+    lambda: "add table inet tierwall { flags dormant; }",
+    lambda: "flush chain inet tierwall forward; delete chain inet tierwall forward; add chain inet tierwall forward",
+    lambda: spoil_every("flush chain", "chain"),
+    lambda: spoil_every("insert rule", "chain", "accept"),
+    lambda: spoil_every("flush set", "set"),
+    lambda: spoil_every("flush map", "map"),
+)
+
+
+@pytest.mark.parametrize("script", BEFORE_A_START)
+def test_what_others_did_before_a_start_is_undone(
+    fresh_namespace: NetworkNamespace, script: Callable[[], str]
+) -> None:
+    """Parts are named by their content, and others can change what is in them."""
+    ports = [{"port": 80, "endPort": 90, "protocol": "TCP"}]
+    peers = [{"ipBlock": {"cidr": "10.9.0.0/16", "except": ["10.9.3.0/24"]}}]
+    ruled = network_policy(
+        "shop/ruled", podSelector={"matchLabels": {"app": "db"}}, ingress=[{"from": peers, "ports": ports}]
+    )
+    table = compiled([*objects("web", "db"), ruled])
+    with fresh_namespace.entered():
+        remove()
+        Enforcer().put(table)
+        before = list_text()
+        assert not Enforcer().put(table), "nothing has happened"
+        execute(script())
+        assert in_order(list_text()) != in_order(before)
+        assert Enforcer().put(table)
+        assert in_order(list_text()) == in_order(before)
 
 
 @pytest.mark.parametrize("script", HARMLESS)

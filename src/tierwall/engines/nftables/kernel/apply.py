@@ -1,7 +1,8 @@
 """The table in the kernel of this network namespace, applied in one transaction or not at all.
 
-The table is read back only as far as the next transaction needs it. Chains that are named by their content need no look
-at their rules; of chains with plain names, the mark is read.
+The table is read back only as far as the next transaction needs it. In chains and sets that are named by their content,
+rules and elements are counted: whoever flushed a chain, or inserted a rule, while nobody of ours was watching must be
+undone. Of chains with plain names, the mark is read.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def script_to(table: Table) -> str:
         script = table_script(table)
         check(script)
         return script
-    script = transaction(now, table)
+    script = _script(now, table)
     try:
         if script:
             check(script)
@@ -83,7 +84,7 @@ def apply(table: Table, held: Table | None = None) -> bool:
     # Nothing is checked first: the kernel takes a transaction as a whole or not at all, and each run of nft costs time
     # in which the old table is in force.
     now = held if held is not None else read_table()
-    script = table_script(table) if now is None else transaction(now, table)
+    script = table_script(table) if now is None else _script(now, table)
     if not script:
         return False
     try:
@@ -93,6 +94,16 @@ def apply(table: Table, held: Table | None = None) -> bool:
             raise
         execute(_GONE + table_script(table))
     return True
+
+
+def _script(now: Table, table: Table) -> str:
+    """Return the script from one table to another; empty if they are equal."""
+    is_off = now.has_flags or any(
+        name in now.chains and bool(now.chains[name].hook) is not bool(chain.hook)
+        for name, chain in table.chains.items()
+    )
+    # Whether a table or a base chain sees packets at all cannot be changed in place.
+    return _GONE + table_script(table) if is_off else transaction(now, table)
 
 
 def difference(table: Table) -> str:
@@ -142,7 +153,7 @@ def table_exists() -> bool:
 
 
 def read_table() -> Table | None:
-    """Read the table in the kernel; None if it does not exist."""
+    """Read the table in the kernel; None if it does not exist. Of each rule only its comment is read."""
     try:
         entries = list_json("table", FAMILY, TABLE)
     except InputError:
@@ -153,20 +164,26 @@ def read_table() -> Table | None:
     sets: dict[str, NamedSet] = {}
     chains: dict[str, RuleChain] = {}
     rules: dict[str, list[str]] = {}
+    hooks: dict[str, str] = {}
+    has_flags = False
     for entry in entries:
         ((kind, value),) = entry.items()
-        if kind == "counter":
+        if kind == "table":
+            # Which flags they are, some releases of nft do not say.
+            has_flags = "flags" in value
+        elif kind == "counter":
             counters[value["name"]] = value.get("comment", "")
         elif kind == "chain":
-            chains[value["name"]] = RuleChain(())
+            hooks[value["name"]] = value.get("hook", "")
         elif kind == "rule":
             rules.setdefault(value["chain"], []).append(value.get("comment", ""))
         elif kind in ("set", "map"):
             sets[value["name"]] = _set(kind, value)
-    for name, comments in rules.items():
-        if "_" not in name:
-            chains[name] = RuleChain((), mark=f"{comments[0]} {len(comments)}")
-    return Table(counters, sets, chains)
+    for name, hook in hooks.items():
+        comments = rules.get(name, [])
+        mark = f"{comments[0]} {len(comments)}" if comments and "_" not in name else ""
+        chains[name] = RuleChain(tuple(comments), hook=hook, mark=mark)
+    return Table(counters, sets, chains, has_flags)
 
 
 def list_text() -> str:
@@ -195,6 +212,8 @@ def _set(word: str, value: dict[str, Any]) -> NamedSet:
         for element in value.get("elem", ()):
             key, attached = (str(element), "") if kind is SetKind.INTERFACES else _element(element)
             elements[key] = attached
+    elif kind is not SetKind.FLOWS:
+        elements = dict.fromkeys(range(len(value.get("elem", ()))), "")
     return NamedSet(kind, 6 if "ipv6_addr" in str(value["type"]) else 4, elements)
 
 

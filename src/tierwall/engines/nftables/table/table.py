@@ -76,8 +76,8 @@ class SetKind(Enum):
 
 
 MAPS = (SetKind.VERDICTS, SetKind.PORT_VERDICTS)
-# Named by their content, or filled by events: never compared element by element.
-_FIXED = (SetKind.RANGES, SetKind.PORTS, SetKind.PORT_VERDICTS, SetKind.FLOWS)
+# Named by their content: their elements are counted, not compared.
+_FIXED = (SetKind.RANGES, SetKind.PORTS, SetKind.PORT_VERDICTS)
 
 
 class NamedSet(Struct, frozen=True):
@@ -103,11 +103,12 @@ class RuleChain(Struct, frozen=True):
 
 
 class Table(Struct, frozen=True):
-    """The whole table."""
+    """The whole table. A table of ours has no flags: somebody else has set those, such as `dormant`."""
 
     counters: Mapping[str, str]
     sets: Mapping[str, NamedSet]
     chains: Mapping[str, RuleChain]
+    has_flags: bool = False
 
 
 def table_script(table: Table) -> str:
@@ -245,11 +246,17 @@ def _additions(old: Table, new: Table) -> Iterator[str]:
 def _changes(old: Table, new: Table) -> Iterator[str]:
     """Change what both tables have and what differs."""
     for name, chain in new.chains.items():
-        if name in old.chains and old.chains[name].mark != chain.mark:
+        known = old.chains.get(name)
+        if known is not None and (known.mark != chain.mark or len(known.rules) != len(chain.rules)):
             yield f"flush chain {_WHERE} {name}"
             yield from _added_rules(name, chain)
     for name, part in new.sets.items():
-        if name not in old.sets or part.kind in _FIXED or part.elements == old.sets[name].elements:
+        if name not in old.sets or part.kind is SetKind.FLOWS or part.elements == old.sets[name].elements:
+            continue
+        if part.kind in _FIXED:
+            if len(part.elements) != len(old.sets[name].elements):
+                yield f"flush {_keyword(part)} {_WHERE} {name}"
+                yield f"add element {_WHERE} {name} {{ {_write_elements(part.kind, part.elements)} }}"
             continue
         change = ElementChange.between(old.sets[name].elements, part.elements)
         if change.removed:

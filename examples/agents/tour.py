@@ -190,11 +190,11 @@ def main() -> None:
             print(f"    -d '{body}' https://localhost:{port}/orders/mcp")
             print(f"  curl -s http://127.0.0.1:{http}/status")
             print(f"  tail -f {log}")
-            try:
-                tierwall.wait()
-            except KeyboardInterrupt:
-                print()
+            tierwall.wait()
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        print()

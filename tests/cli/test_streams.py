@@ -76,6 +76,32 @@ def test_a_closed_stream_leaves_the_exit_code_alone(command: str, closed: str) -
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("check -", "stdin:1:1: error[TW006]"),
+        ("yaml -", ""),
+        ("cel batch -", ""),
+        ("tools --from-log - -f examples/tool/manifests", "0 calls of tools"),
+    ],
+)
+def test_a_closed_standard_input_is_empty(command: str, message: str) -> None:
+    done = shell(f"tierwall {command} <&-")
+    assert message in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "is_coloured"), [("TERM=xterm", True), ("TERM=dumb", False), ("NO_COLOR=1", False)]
+)
+def test_colour_is_for_terminals_that_have_it(variables: str, is_coloured: bool) -> None:
+    done = shell(
+        f'script -qec "env {variables} \\"{sys.executable}\\" -m tierwall check examples/shop/broken" /dev/null'
+    )
+    assert "TW105" in done.stdout
+    assert ("\x1b" in done.stdout) is is_coloured
+
+
 def test_what_the_encoding_of_the_terminal_lacks_is_escaped() -> None:
     done = shell(f"PYTHONIOENCODING=latin-1 tierwall {QUESTION}")
     assert (done.returncode, done.stderr) == (3, "")

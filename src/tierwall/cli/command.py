@@ -298,10 +298,10 @@ def exit_code(verdict: Verdict | StepVerdict | None) -> int:
 
 
 def colour(stream: Any) -> bool:
-    """Tell whether to colour: on a terminal, unless NO_COLOR is set."""
+    """Tell whether to colour: on a terminal that can, unless NO_COLOR is set."""
     import os
 
-    return bool(stream.isatty()) and not os.environ.get("NO_COLOR")
+    return bool(stream.isatty()) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def address(text: str, option: str, default_host: str = "") -> tuple[str, int]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import TextIO
+from typing import TextIO, cast
 
 
 class DroppingFile(io.FileIO):
@@ -36,8 +36,10 @@ def failure(stream: TextIO) -> OSError | None:
 
 
 def dropping_streams() -> None:
-    """Let standard output and standard error drop what cannot be written."""
+    """Let standard output and standard error drop what cannot be written. A closed standard input is an empty one."""
     sys.stdout, sys.stderr = _dropping(sys.stdout), _dropping(sys.stderr)
+    if cast(TextIO | None, sys.stdin) is None:
+        sys.stdin = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
 
 
 def _dropping(stream: TextIO | None) -> TextIO:

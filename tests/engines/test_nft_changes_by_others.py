@@ -97,9 +97,7 @@ BEFORE_A_START = (
 
 
 @pytest.mark.parametrize("script", BEFORE_A_START)
-def test_what_others_did_before_a_start_is_undone(
-    fresh_namespace: NetworkNamespace, script: Callable[[], str]
-) -> None:
+def test_what_others_did_before_a_start_is_undone(fresh_namespace: NetworkNamespace, script: Callable[[], str]) -> None:
     """Parts are named by their content, and others can change what is in them."""
     ports = [{"port": 80, "endPort": 90, "protocol": "TCP"}]
     peers = [{"ipBlock": {"cidr": "10.9.0.0/16", "except": ["10.9.3.0/24"]}}]

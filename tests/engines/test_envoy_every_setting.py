@@ -49,13 +49,13 @@ def _others(secure: bool) -> tuple[Object, ...]:
     return gateway(**listener), service("one"), *MANIFESTS, WAY, CERTIFICATE, *NAMED
 
 
-def compiled(field: str, value: Any) -> tuple[dict[str, dict[str, bytes]], list[str]]:
-    """The configuration with a setting on the Gateway, and what is said of the setting."""
+def compiled(field: str, value: Any, refused: str = "") -> tuple[dict[str, dict[str, bytes]], list[str]]:
+    """The configuration with a setting on the Gateway, and what is said; `refused` are Envoy's words about it."""
     policy = setting("p", "Gateway/edge", field, value)
     snapshot = Snapshot.of(load_objects([*_others(field == "frontend.tls"), policy]))
     (resource,) = snapshot.of_kind("agentgateway.dev", "AgentgatewayPolicy")
     assert list(objections(snapshot, resource)) == []
-    resources, _ = compile(snapshot, EnvoyOptions())
+    resources, _ = compile(snapshot, EnvoyOptions(), refused={resource.identity: refused} if refused else None)
     messages = {
         kind: {
             name: message.SerializeToString(deterministic=True) for name, message in getattr(resources, kind).items()
@@ -75,6 +75,15 @@ def test_no_part_is_ignored_in_silence(sample: Sample, path: str) -> None:
     after, said = compiled(sample.field, value)
     is_said = said != said_before or (said and _is_said(sample, f"{sample.field}.{path}"))
     assert after != before or is_said
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=[sample.field for sample in SAMPLES])
+def test_nothing_stays_of_a_policy_that_envoy_refuses(sample: Sample) -> None:
+    """Otherwise Envoy would refuse the same filter again, and keep what it had before: routes without the policy."""
+    closed, _ = compiled(sample.field, sample.value, refused="too large")
+    other = "frontend.tls" if sample.field == "frontend.tls" else "traffic.timeouts"
+    value = {"handshakeTimeout": "7s"} if other == "frontend.tls" else {"request": "7s"}
+    assert closed == compiled(other, value, refused="too large")[0]
 
 
 def _is_said(sample: Sample, path: str) -> bool:

@@ -7,6 +7,7 @@ is compiled to a tree that no Envoy knows.
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import socket
 import ssl
@@ -241,7 +242,24 @@ def test_a_start_with_policies_that_envoy_refuses_serves_the_others() -> None:
         run.answers("allowed", "allowed")
 
 
+# Envoy looks for the point on the curve.
+NO_POINT = {"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}
+KEYS = {"inline": json.dumps({"keys": [NO_POINT]})}
+
+
+def settings_policy() -> Object:
+    ref = {"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "settings"}
+    tokens = {"providers": [{"issuer": "i", "jwks": KEYS}]}
+    return {
+        "apiVersion": "agentgateway.dev/v1alpha1",
+        "kind": "AgentgatewayPolicy",
+        "metadata": {"name": "bad-keys", "namespace": "shop"},
+        "spec": {"targetRefs": [ref], "traffic": {"jwtAuthentication": tokens}},
+    }
+
+
 BAD = {
+    "AgentgatewayPolicy/shop/bad-keys": [settings_policy(), route("settings", "/settings")],
     "XAccessPolicy/shop/bad": [policy("bad", "allowed", "poison", on="XBackend")],
     "HTTPRoute/shop/bad-route": [route("bad-route", "/poison")],
     "XBackend/shop/poison": [bad_backend(), route("good-route", "/elsewhere", "poison")],

@@ -117,7 +117,8 @@ class SettingsReader:
             message = f"{self._left_out[policy]}: requests to {place} are answered with 500"
             problems[policy.diagnostic(CLOSES, message)] = None
         by_label = {level.label: level for level in section_levels}
-        for path, field in merged.items():
+        # A closed place needs nothing else. What Envoy refuses must not stay in filters that all routes share.
+        for path, field in merged.items() if not left_out else ():
             if not _applies(path, place) or not field.in_force[0].has_value:
                 continue
             missing = list(unenforced_in_force(field))

@@ -43,6 +43,8 @@ _USER = re.compile(r"([^:\s]{1,255}):(\{SHA\}[A-Za-z0-9+/]{27}=)", re.ASCII)
 _SMALLEST_WINDOW, _LARGEST_WINDOW = 65_535, (1 << 31) - 1
 _MOST_KILOBYTES = 8192
 _TLS13 = "TLS13_"
+# Of JSON Web Keys (RFC 7518 and 8037).
+_KEY_TYPES = ("EC", "RSA", "OKP", "oct")
 _PLAIN_KEY = re.compile(r"[ !#-\[\]-~]+", re.ASCII)
 
 
@@ -248,6 +250,8 @@ def check_key_set(text: str, *path: str | int) -> None:
         keys = None
     if not isinstance(keys, dict) or not isinstance(keys.get("keys"), list) or not keys["keys"]:
         raise Unenforceable("it is not a JSON Web Key Set", *path)
+    if not any(key.get("kty") in _KEY_TYPES for key in list_of_maps(keys["keys"])):
+        raise Unenforceable(f"Envoy checks no key in it; it knows the types {', '.join(_KEY_TYPES)}", *path)
 
 
 def users(lines: list[str]) -> Iterator[tuple[str, str]]:

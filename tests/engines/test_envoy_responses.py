@@ -179,6 +179,19 @@ def test_a_stream_ends_with_the_permission_that_opened_it(running: Lab, notifica
         assert again.status == 403 or b'"error"' in again.read()
 
 
+def test_a_subscription_that_its_judge_refuses_gets_an_error_with_its_id(
+    running: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller = in_force(running, allowing())
+    # The control plane knows of a revocation that the proxy does not know of yet.
+    monkeypatch.setattr(running.responses, "_view_of", lambda place, identity: None)
+    with caller.open({"toolsListChanged": True}) as answer:
+        error = {"code": 403, "message": "denied by policy"}
+        assert (answer.status, json.loads(answer.read())) == (200, {"jsonrpc": "2.0", "id": 1, "error": error})
+    with caller.open() as answer:
+        assert (answer.status, answer.read()) == (403, b"denied by policy\n")
+
+
 def notified(category: str, identity: object = None) -> bytes:
     """Return the line of a stream that tells a changed list."""
     tag = (

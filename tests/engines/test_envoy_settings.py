@@ -169,9 +169,23 @@ def test_pages_of_an_allowed_origin_may_read(lab: SettingsLab) -> None:
 
 
 def test_changes_from_pages_of_other_origins_are_refused(lab: SettingsLab) -> None:
-    assert lab.send("/csrf", "POST", b"", origin="https://evil.example").status == 403
+    refused = lab.send("/csrf", "POST", b"", origin="https://evil.example")
+    assert (refused.status, refused.body) == (403, b"Invalid origin")
     assert lab.send("/csrf", "POST", b"", origin="https://friend.example").status == 200
     assert lab.send("/csrf", origin="https://evil.example").status == 200
+
+
+def test_refusals_that_no_policy_names_keep_their_words(lab: SettingsLab) -> None:
+    lab.backend.refused.add("/check")
+    try:
+        asked = lab.send("/ask")
+    finally:
+        lab.backend.refused.clear()
+    # The words of the authorizer, which repeats the headers that it gets.
+    assert asked.status == 403
+    assert "host" in asked.seen
+    upgrade = lab.send("/open", connection="Upgrade", upgrade="websocket")
+    assert (upgrade.status, upgrade.body) == (403, b"")
 
 
 def test_large_requests_are_refused(lab: SettingsLab) -> None:

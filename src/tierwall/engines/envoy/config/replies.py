@@ -4,7 +4,8 @@ docs/semantics.md#what-a-denied-client-gets. MCP clients treat any status code e
 the session. So the error is sent as HTTP 200, unless `EnvoyOptions.denial` is `HTTP`. An authorizer's 401 stays a 401,
 because clients log in and try again. Plain HTTP gets 403, or the authorizer's status, and so do notifications and
 answers: they have no id of the client's, and an id of the server's could be taken for one. A method that no protocol
-version knows gets 404 where the client's version says so.
+version knows gets 404 where the client's version says so. What else refuses a request with 403 keeps its own words, and
+a request of MCP gets them as an error without a policy: Envoy does not say whose setting it was.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ def _mappers(options: EnvoyOptions) -> Iterator[Any]:
         yield _unknown_method(filters)
         for is_mcp in (True, False):
             yield _mapper(options.denial, message, denier, filters, is_mcp)
+    others = [_status(403), _details("!(response.code_details in ['direct_response', 'lua_response'])")]
+    yield _mapper(options.denial, unnamed, "", others, is_mcp=True)
 
 
 def _deniers() -> Iterator[tuple[list[Any], str]]:
@@ -58,17 +61,15 @@ def _deniers() -> Iterator[tuple[list[Any], str]]:
     for slot in reversed(SLOTS):
         yield [_BY_AUTHORIZER, _metadata(RBAC, slot.asks, "allowed")], f"%DYNAMIC_METADATA({RBAC}:{slot.asked})%"
     # Read from `rbac_access_denied_matched_policy[…]`: the denying filter writes its metadata only afterwards.
-    yield [_status(403), _not_direct()], '%CEL(response.code_details.split("[")[1].split("]")[0])%'
+    by_policy = _details("response.code_details.startsWith('rbac_access_denied_matched_policy[')")
+    yield [_status(403), by_policy], '%CEL(response.code_details.split("[")[1].split("]")[0])%'
 
 
-def _not_direct() -> Any:
-    """Return a filter: the answer is not the one that a route gives by itself, whose text stays as it is written."""
+def _details(expression: str) -> Any:
+    """Return a filter: an expression about Envoy's word for why it answered is true."""
     out = _Filter()
     out.extension_filter.name = "envoy.access_loggers.extension_filters.cel"
-    settings = cel_filter_pb2.ExpressionFilter(
-        expression="!(response.code_details in ['direct_response', 'lua_response'])"
-    )
-    out.extension_filter.typed_config.CopyFrom(packed(settings))
+    out.extension_filter.typed_config.CopyFrom(packed(cel_filter_pb2.ExpressionFilter(expression=expression)))
     return out
 
 

@@ -32,6 +32,17 @@ def test_eval_reads_variables_from_yaml_and_from_standard_input(tmp_path: Path) 
     variables.write_text("a: {b: yes}\n")
     assert run("eval", "a.b", "--vars", str(variables)).stdout == "true\n"
     assert run("eval", "a.b", "--vars", "-", stdin='{"a": {"b": "é"}}').stdout == '"é"\n'
+    assert run("eval", "a.b", "--vars", "-", stdin="a:\n  b: é\n").stdout == '"é"\n'
+    assert run("eval", "type(a) == double", "--vars", "-", stdin='\n{"a": 1.0}').stdout == "true\n"
+    assert run("eval", "1", "--vars", "-", stdin="").stdout == "1\n"
+
+
+def test_only_one_document_holds_the_variables(tmp_path: Path) -> None:
+    variables = tmp_path / "vars.yaml"
+    variables.write_text("a: 1\n---\na: 2\n")
+    result = run("eval", "a", "--vars", str(variables))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "vars.yaml: expected one document, found 2" in result.stderr
 
 
 def test_eval_tells_the_cost_on_request() -> None:
@@ -132,8 +143,3 @@ def test_a_line_that_is_not_a_question_is_answered_with_an_error() -> None:
     assert "5 lines" in result.stderr
     assert [("error" in answer) for answer in answers] == [False, True, True, True, True, True, False]
     assert str(answers[1]["error"]).startswith("line 2: expected JSON")
-
-
-def test_help_has_an_example_for_every_command() -> None:
-    for command in ("eval", "check", "batch"):
-        assert "Example:" in run(command, "--help").stdout

@@ -35,9 +35,25 @@ ALL = dict(commands(root))
 def test_help_has_an_example_that_calls_the_command(words: str) -> None:
     shown = " ".join(CliRunner().invoke(root, [*words.split(), "--help"]).stdout.split())
     _, _, example = shown.partition("Example: ")
-    # `explain gateway` and `effective` are one command.
-    names = [f"tierwall {other}".strip() for other, command in ALL.items() if command is ALL[words]]
-    assert any(name in example for name in names), shown
+    assert f"tierwall {words}".strip() in example, shown
+    assert "--help Show this message and exit" not in example
+
+
+@pytest.mark.parametrize("words", ALL)
+def test_arguments_stand_in_the_usage_line_alone(words: str) -> None:
+    context = click.Context(ALL[words])
+    arguments = {
+        parameter.make_metavar(context) for parameter in ALL[words].params if isinstance(parameter, click.Argument)
+    }
+    shown = CliRunner().invoke(root, [*words.split(), "--help"]).stdout.splitlines()
+    assert not arguments.intersection(map(str.strip, shown))
+
+
+@pytest.mark.parametrize(("engine", "command"), [("envoy", "run"), ("authorizer", "authorizer")])
+def test_an_engine_that_enforce_does_not_offer_has_its_own_command(engine: str, command: str) -> None:
+    result = CliRunner().invoke(root, ["enforce", engine])
+    assert result.exit_code == 2
+    assert f"No such command '{engine}'; use `tierwall {command}`" in result.stderr
 
 
 @pytest.mark.parametrize("words", ALL)

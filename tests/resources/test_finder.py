@@ -140,7 +140,7 @@ def test_a_reference_matches_every_group_unless_it_gives_one(value: str, groups:
         ("Thing/shop/bath", ("TW704", "there is no object `Thing/shop/bath`", "did you mean `Thing/shop/both`?")),
         ("Thing.other.example/shop/both", ("TW704", "there is no object `Thing.other.example/shop/both`", "did you")),
         ("api", ("TW703", "expected `Kind/namespace/name` as object, found `api`", "did you mean `Service/shop/api`?")),
-        ("", ("TW703", "expected `Kind/namespace/name` as object, found ``", "")),
+        ("", ("TW703", "expected `Kind/namespace/name` as object, found an empty string", "")),
     ],
 )
 def test_a_reference_to_an_object_that_does_not_exist(value: str, problem: tuple[str, str, str]) -> None:
@@ -149,3 +149,10 @@ def test_a_reference_to_an_object_that_does_not_exist(value: str, problem: tuple
     ((code, message, hint),) = said(finder)
     assert (code, message) == problem[:2]
     assert hint.startswith(problem[2])
+
+
+def test_a_reference_to_an_object_of_another_sort() -> None:
+    finder = find()
+    routes = SNAPSHOT.of_kind(*ROUTE)
+    assert finder.by_reference_among("route", "Service/shop/api", routes, "is not a route") == []
+    assert said(finder) == [("TW703", "Service/shop/api is not a route", "")]

@@ -70,6 +70,11 @@ def test_every_problem_of_every_file_is_reported_at_once(tmp_path: Path) -> None
     assert set(read.sources) == {str(tmp_path / name) for name in ("a.yaml", "b.yaml", "c.yaml")}
 
 
+def test_an_empty_path_is_not_a_missing_file() -> None:
+    (problem,) = read_paths([""]).diagnostics
+    assert (problem.code, problem.message) == ("TW001", "the path is empty")
+
+
 def test_a_missing_file_is_named_with_the_nearest_one(tmp_path: Path) -> None:
     write(tmp_path, {"policy.yaml": "k: 1"})
     read = read_paths([str(tmp_path / "polcy.yaml")])

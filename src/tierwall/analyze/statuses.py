@@ -35,7 +35,11 @@ def statuses(
             reference if reference.startswith(_CLUSTER_SCOPED) else full_reference(reference, namespace)
             for reference in references
         )
-        policies = [policy for reference in full for policy in finder.by_reference_among("policy", reference, policies)]
+        policies = [
+            policy
+            for reference in full
+            for policy in finder.by_reference_among("policy", reference, policies, "has no status")
+        ]
         if problems:
             raise input_error(problems)
     in_order = sorted(set(policies), key=lambda policy: (policy.kind, policy.namespace, policy.name, policy.group))

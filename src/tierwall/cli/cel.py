@@ -92,13 +92,10 @@ class CelEvalParams(CelParams):
     show_cost: bool = flag("Also print the cost of the evaluation to stderr.", "--cost")
 
 
-@group.command("eval")
+@group.command("eval", epilog="Example: tierwall cel eval 'object.spec.replicas <= 3' --vars deployment.json")
 @runs(CelEvalParams)
 def evaluate(params: CelEvalParams) -> None:
-    """Print the value of EXPRESSION as JSON.
-
-    Example: tierwall cel eval 'object.spec.replicas <= 3' --vars deployment.json
-    """
+    """Print the value of EXPRESSION as JSON."""
     from tierwall.cel.evaluate.encode import decode, encode
     from tierwall.cel.evaluate.program import compile
     from tierwall.cel.types import DYN
@@ -124,13 +121,10 @@ class CelCheckParams(CelParams):
     )
 
 
-@group.command("check")
+@group.command("check", epilog="Example: tierwall cel check 'names.all(n, n.size() < 10)' --var 'names:list(string)'")
 @runs(CelCheckParams)
 def check(params: CelCheckParams) -> None:
-    """Print the type of EXPRESSION, checked as Kubernetes does. Exit code 4 if the check fails.
-
-    Example: tierwall cel check 'names.all(n, n.size() < 10)' --var 'names:list(string)'
-    """
+    """Print the type of EXPRESSION, checked as Kubernetes does. Exit code 4 if the check fails."""
     from tierwall.cel.check.checker import compile_source
     from tierwall.cel.types import TypeNameError, parse_type
 
@@ -150,14 +144,12 @@ class CelBatchParams(CelParams):
     file: str = argument(metavar="FILE")
 
 
-@group.command("batch")
+@group.command("batch", epilog='Example: echo \'{"expr": "a + 1", "vars": {"a": 2}}\' | tierwall cel batch -')
 @runs(CelBatchParams)
 def batch(params: CelBatchParams) -> None:
     """Answer the questions in FILE, one JSON object per line. Answers come in the same order and form.
 
     `-` reads standard input. A line that is not a question is answered with an error, and makes the exit code 1.
-
-    Example: echo '{"expr": "a + 1", "vars": {"a": 2}}' | tierwall cel batch -
     """
     from tierwall.cel.batch import Batch, QuestionError
     from tierwall.cel.environment import NEWEST
@@ -191,15 +183,17 @@ class CelPartialParams(CelParams):
     output: str = output("cel partial")
 
 
-@group.command("partial")
+@group.command(
+    "partial",
+    epilog="Example: tierwall cel partial 'request.verb == \"create\" && object.x == 1' "
+    "--known request.json --unknown object",
+)
 @runs(CelPartialParams)
 def partially(params: CelPartialParams) -> None:
     """Print what is left of EXPRESSION if some variables are known.
 
     The residual expression names no known variable, and gives what EXPRESSION gives for every value of the unknowns.
     `-o json` adds the unknowns that remain and the outcomes that are still possible.
-
-    Example: tierwall cel partial 'request.verb == "create" && object.x == 1' --known request.json --unknown object
     """
     from tierwall.cel.evaluate.encode import decode
     from tierwall.cel.partial_evaluation import partial_well_typed
@@ -242,23 +236,29 @@ def parse_json(text: str) -> Any:
 
 
 def read_object(file: str | None) -> dict[str, Any]:
-    """Read the object in a JSON or YAML file; without a file it is empty."""
+    """Read the object in a JSON or YAML file; without a file it is empty.
+
+    Only JSON tells `1.0` from `1`. So what begins as a JSON object is read as one, unless the file is called `.yaml`.
+    """
     from tierwall.cel.batch import QuestionError
 
     if file is None:
         return {}
-    if file.endswith((".yaml", ".yml")):
-        from tierwall.resources.read import read_paths
-
-        read = read_paths([file])
-        if read.diagnostics:
-            fail(*(f"{problem.at}: {problem.message}" for problem in read.diagnostics))
-        value: Any = read.documents[0].value if read.documents else {}
-    else:
+    text = "".join(_lines(file))
+    if text.lstrip().startswith("{") and not file.endswith((".yaml", ".yml")):
         try:
-            value = parse_json("".join(_lines(file)))
+            value: Any = parse_json(text)
         except QuestionError as error:
             fail(f"{file}: {error}")
+    else:
+        from tierwall.resources.read import read_text
+
+        read = read_text(text, file)
+        if read.diagnostics:
+            fail(*(f"{problem.at}: {problem.message}" for problem in read.diagnostics))
+        if len(read.documents) > 1:
+            fail(f"{file}: expected one document, found {len(read.documents)}")
+        value = read.documents[0].value if read.documents else {}
     if not isinstance(value, dict):
         fail(f"{file}: expected an object that maps names to values")
     return value

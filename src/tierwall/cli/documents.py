@@ -15,14 +15,12 @@ class YamlParams(Params):
     file: str = argument(metavar="FILE")
 
 
-@click.command("yaml")
+@click.command("yaml", epilog="Example: tierwall yaml deployment.yaml | jq .metadata.name")
 @runs(YamlParams)
 def yaml(params: YamlParams) -> int:
     """Print every document of FILE as one line of JSON, exactly as Kubernetes reads it.
 
     `-` reads standard input. Empty documents are left out. If a key is repeated, the last value counts, with a warning.
-
-    Example: tierwall yaml deployment.yaml | jq .metadata.name
     """
     from tierwall.cli.collector import collector_off
     from tierwall.core.diagnostics import shown
@@ -54,15 +52,15 @@ class CrdsParams(Params):
     output: str = output("crds")
 
 
-@click.command("crds")
+@click.command(
+    "crds", epilog="Example: tierwall crds ClusterAuthorizationPolicy AuthorizationPolicy | kubectl apply -f -"
+)
 @runs(CrdsParams)
 def crds(params: CrdsParams) -> None:
     """Print the CustomResourceDefinitions of KINDS, or of all kinds that are custom resources.
 
     A kind is named as in a manifest (`AdminNetworkPolicy`), by its plural or by a short name. The annotation
     `tierwall.io/release` says which release of which project a definition describes.
-
-    Example: tierwall crds ClusterAuthorizationPolicy AuthorizationPolicy | kubectl apply -f -
     """
     from tierwall.core.diagnostics import near_miss
     from tierwall.resources.crd import crd_documents

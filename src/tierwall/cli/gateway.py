@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -135,6 +136,11 @@ def effective(params: EffectiveParams) -> None:
         print_output("effective --all", params.output, answers)
     else:
         print_output("explain", params.output, next(answers))
+
+
+# The same command as `explain gateway`.
+explain = copy(effective)
+explain.epilog = str(effective.epilog).replace("tierwall effective", "tierwall explain gateway")
 
 
 def _rule(text: str | None) -> int | str | None:

@@ -10,7 +10,7 @@ from tierwall.engines.table import enforced_with, offered_by
 QUESTIONS = {
     "network": ("tierwall.cli.network:explain", "May this pod open a connection to that one?"),
     "tool": ("tierwall.cli.tool:explain", "May this caller use this tool through this Gateway?"),
-    "gateway": ("tierwall.cli.gateway:effective", "Which settings are in force at this place, and who set them?"),
+    "gateway": ("tierwall.cli.gateway:explain", "Which settings are in force at this place, and who set them?"),
     "api": ("tierwall.cli.api:explain", "May this user do this, and under which conditions?"),
     "path": ("tierwall.cli.path:explain", "May this pod's agent make this call, all planes considered?"),
 }
@@ -54,6 +54,7 @@ def compile() -> None:
     "enforce",
     cls=LazyGroup,
     lazy={name: (f"tierwall.cli.{name}:enforce", entry.title) for name, entry in offered_by("enforce").items()},
+    elsewhere={name: command for name, command in enforced_with().items() if command != "enforce"},
     help="Enforce the policies with an engine. Engines that need a running process have their own command: "
     + ", ".join(f"`tierwall {command}` ({name})" for name, command in enforced_with().items() if command != "enforce")
     + ".",

@@ -64,9 +64,13 @@ class LazyGroup(click.Group):
 
     context_class = HelpContext
 
-    def __init__(self, *args: object, lazy: Mapping[str, Lazy], **kwargs: object) -> None:
+    def __init__(
+        self, *args: object, lazy: Mapping[str, Lazy], elsewhere: Mapping[str, str] | None = None, **kwargs: object
+    ) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
         self.lazy = lazy
+        # What could be looked for here, and the command that does it.
+        self.elsewhere = elsewhere or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return all command names, in the order of the table."""
@@ -115,7 +119,8 @@ class LazyGroup(click.Group):
         except click.UsageError as error:
             from tierwall.core.diagnostics import near_miss
 
-            hint = near_miss(args[0], self.list_commands(ctx))
+            elsewhere = self.elsewhere.get(args[0])
+            hint = f"use `tierwall {elsewhere}`" if elsewhere else near_miss(args[0], self.list_commands(ctx))
             words = error.message.rstrip(".")
             raise click.UsageError(f"{words}; {hint}" if hint else words, ctx=ctx) from None
 

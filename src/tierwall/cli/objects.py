@@ -270,6 +270,10 @@ class PathParams(AnswerParams):
     """The options of commands that take `PATH...` too."""
 
     paths: tuple[str, ...] = argument(nargs=-1, metavar="[PATH]...")
+    files: tuple[str, ...] = files(
+        "The same as PATH, a file or folder of manifests; `-` is standard input. Repeatable.",
+        show_default="the current folder",
+    )
 
 
 class RequiredPathParams(ObjectParams):

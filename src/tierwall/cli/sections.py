@@ -53,7 +53,8 @@ class SectionedCommand(click.Command):
         """Write the options, section by section."""
         sections: dict[str, list[tuple[str, str]]] = {"": []}
         for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
+            # Arguments stand in the usage line, and the text above says what they are.
+            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
             if record is not None:
                 sections.setdefault(getattr(parameter, "section", ""), []).append(record)
         for name in ("", OBJECTS, CLUSTER):

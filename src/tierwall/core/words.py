@@ -40,7 +40,7 @@ def as_given(value: object, before_text: str = "") -> str:
     if value is None:
         return "nothing"
     if isinstance(value, str):
-        return f"{before_text}`{value}`"
+        return f"{before_text}`{value}`" if value else "an empty string"
     if isinstance(value, bool | list | tuple | Mapping):
         import json  # a message is rare
 

@@ -107,20 +107,28 @@ class ResourceFinder:
             self.report_unknown_reference(str(reference), near_miss(str(reference), known), str(reference))
         return resource
 
-    def by_reference_among(self, word: str, value: str, objects: Iterable[Resource]) -> list[Resource]:
-        """Return the objects that a reference names, of every group unless it gives one; `word` says what they are."""
+    def by_reference_among(
+        self, word: str, value: str, objects: Iterable[Resource], others: str = "is another kind of object"
+    ) -> list[Resource]:
+        """Return the objects that a reference names, of every group unless it gives one.
+
+        `word` says what they are, and `others` why objects that exist are not among them.
+        """
         by_reference: dict[Reference, list[Resource]] = {}
         for resource in objects:
             for reference in {resource.reference, resource.reference._replace(group=resource.group)}:
                 by_reference.setdefault(reference, []).append(resource)
         known = [str(reference) for reference in by_reference if not reference.group]
         try:
-            named = by_reference.get(Reference.parse(value), [])
+            reference = Reference.parse(value)
         except ValueError:
             same_name = next((f"did you mean `{text}`?" for text in known if text.endswith(f"/{value}")), "")
             self.report_invalid(f"expected `Kind/namespace/name` as {word}, found {as_given(value)}", same_name)
             return []
-        if not named:
+        named = by_reference.get(reference, [])
+        if not named and self.snapshot.find(reference) is not None:
+            self.report_invalid(f"{value} {others}")
+        elif not named:
             self.report_unknown_reference(f"{word} `{value}`", near_miss(value, known), value)
         return named
 

@@ -347,6 +347,9 @@ class _Reader:
         return Diagnostic("TW003", message, Position(path, 1, 1))
 
     def _refuse_os(self, path: str, error: OSError | ValueError, refused: dict[str, Diagnostic] | None = None) -> None:
+        if not path:
+            self._problem("TW001", "the path is empty", path, "a variable of the shell may be unset", refused)
+            return
         if isinstance(error, OSError) and error.errno == errno.ENOENT:
             if os.path.islink(path):
                 self._problem(

@@ -195,7 +195,8 @@ class ControlPlane:
         if load.state is None:
             message = f"{count_noun(len(load.refusal), 'error')}: the last good state stays in force"
         else:
-            message = f"in force: {len(load.snapshot)} objects, {self._changes} resources changed for the proxies"
+            objects, changes = count_noun(len(load.snapshot), "object"), count_noun(self._changes, "resource")
+            message = f"in force: {objects}, {changes} changed for the proxies"
         self._send_report(EngineReport(message, load.unreported, load.loaded))
         if load.state is not None and not load.state.resources.listeners:
             self._report_message("no Gateway opens a port: nothing is served")

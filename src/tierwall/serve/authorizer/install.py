@@ -181,7 +181,8 @@ def make_certificates(folder: Path, hosts: Sequence[str], days: int) -> None:
                     builder = builder.add_extension(x509.SubjectAlternativeName([*map(_host, names)]), False)
                 _write(folder, file, builder.sign(ca_key, hashes.SHA256()), key)
     except (OSError, ValueError, TypeError) as error:
-        raise InputError([Diagnostic("TW512", f"certificates in `{folder}` cannot be made: {error}")]) from error
+        why = getattr(error, "strerror", None) or error
+        raise InputError([Diagnostic("TW512", f"certificates in `{folder}` cannot be made: {why}")]) from error
 
 
 def _authority(folder: Path, days: int) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:

@@ -110,6 +110,12 @@ def test_the_pages_have_examples() -> None:
     assert len({example.page for example in EXAMPLES}) > 10
 
 
+def test_the_baseline_on_its_page_is_the_one_that_the_command_above_it_writes(folder: Path) -> None:
+    CliRunner().invoke(root, ["check", "manifests/", "--write-baseline", "tierwall-baseline.txt"])
+    written = (folder / "tierwall-baseline.txt").read_text()
+    assert f"```\n{written}```" in (ROOT / "docs" / "adopting.md").read_text()
+
+
 def test_the_picture_of_the_readme_is_drawn_by_the_command_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     match = re.search(r"\(`tierwall ([^`]*)`\):\n\n```mermaid\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import gc
 import json
 import re
@@ -42,6 +43,26 @@ def test_the_examples_of_the_page_and_the_readme_run_from_top_to_bottom(monkeypa
         monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
         exec(program, {"__name__": "page"})  # noqa: S102 - the page belongs to the repository
     assert len(EXAMPLES) > 8
+
+
+@pytest.mark.parametrize("page", ["api", "cel", "cel-partial", "network", "path", "prove"])
+def test_the_examples_of_other_pages_run(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    sessions = doctest.DocTestParser().get_doctest(
+        "\n".join(re.findall(r"```pycon\n(.*?)```", text, re.DOTALL)), {}, page, None, 0
+    )
+    assert doctest.DocTestRunner(verbose=False).run(sessions).failed == 0
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert blocks or sessions.examples
+    for block in blocks:
+        names: dict[str, Any] = {}
+        exec(block, names)  # noqa: S102 - the page belongs to the repository
+        for line in block.splitlines():
+            expression, mark, value = line.partition("  # ")
+            # A comment behind an expression says what it is; other comments begin with a small letter.
+            if mark and not value[0].islower():
+                assert str(eval(expression, names)) == value.strip("'"), line  # noqa: S307
 
 
 def test_the_examples_of_the_page_are_typed(tmp_path: Path) -> None:

@@ -282,5 +282,5 @@ def _native(place: RequestPlace) -> Iterator[str]:
         for field, setting in native_settings(rules(route_rule.route)[route_rule.rule]).items():
             yield (
                 f"{where} has its own {setting}, which beats {field} of policies on the route and on less specific"
-                " levels"
+                " levels, unless they have Override"
             )

@@ -25,14 +25,17 @@ def native_setters(chain: Sequence[RouteRule]) -> dict[str, int]:
 
 
 def chain_rule(chain: Sequence[RouteRule], overruled: Collection[str]) -> dict[str, Any]:
-    """Return the last rule of a chain with what it has from its parents, without `overruled` fields of theirs."""
-    out = dict(_value(chain[-1]))
-    filters = list(list_of_maps(out.get("filters")))
-    for parent in reversed(chain[:-1]):
-        value = _value(parent)
-        for name in _SETTINGS:
-            if name in value and NATIVE.get(name) not in overruled:
-                out.setdefault(name, value[name])
+    """Return the last rule of a chain with what it has from its parents, without `overruled` fields of its chain."""
+    out: dict[str, Any] = {}
+    filters: list[Mapping[str, Any]] = []
+    for number, rule in enumerate(reversed(chain)):
+        value = _value(rule)
+        kept = value.keys() if number == 0 else _SETTINGS
+        out |= {
+            name: value[name]
+            for name in kept
+            if name in value and name not in out and NATIVE.get(name) not in overruled
+        }
         known = {each.get("type") for each in filters}
         filters += [
             each
@@ -40,7 +43,7 @@ def chain_rule(chain: Sequence[RouteRule], overruled: Collection[str]) -> dict[s
             if each.get("type") not in known and NATIVE_FILTERS.get(str(each.get("type"))) not in overruled
         ]
     # An unreadable `filters` is kept: the rule must not be served without it.
-    return out if not filters else {**out, "filters": filters}
+    return {**out, "filters": filters} if filters or isinstance(out.get("filters"), list) else out
 
 
 def mirroring_rule(chain: Sequence[RouteRule]) -> int:

@@ -39,6 +39,7 @@ from tierwall.engines.envoy.config.settings.filters import MODEL
 from tierwall.engines.envoy.config.settings.places import place_of
 from tierwall.engines.envoy.config.settings.repeated_headers import refuse_repeats
 from tierwall.engines.envoy.config.settings.route_settings import RouteSettings
+from tierwall.engines.envoy.config.settings.traffic import is_answered
 from tierwall.resources.resource import Identity, Resource, list_of_maps
 from tierwall.resources.snapshot import Snapshot
 
@@ -59,6 +60,8 @@ class PlannedRoute(Struct, frozen=True, eq=False):
     # The number of the rule, and the part of it that is not supported: its requests are answered with 500.
     rule: int = 0
     unsupported: str = ""
+    # Whether all its requests are, so that no setting may answer them in another way.
+    fails: bool = False
     # The policies whose settings the route has, and the routes that delegate to it.
     settings: frozenset[Identity] = frozenset()
     parents: tuple[Resource, ...] = ()
@@ -285,7 +288,7 @@ class RoutePlanner:
         if unsupported or (not has_backend and not message.HasField("redirect")):
             message.ClearField("action")
             message.direct_response.status = 500
-        planned = _planned_route(message, end, ", ".join(problems))
+        planned = replace(_planned_route(message, end, ", ".join(problems)), fails=bool(unsupported))
         if message.HasField("redirect") or message.HasField("direct_response"):
             return planned
         for copy, share in copies:
@@ -326,6 +329,8 @@ def _not_supported(end: ChainEnd, problem: str) -> Diagnostic:
 
 def _with_settings(planned: PlannedRoute, settings: RouteSettings) -> PlannedRoute:
     """Return a planned route with the settings of policies, or closed if Envoy cannot enforce one that restricts."""
+    if planned.fails and not settings.closed:
+        return replace(planned, settings=settings.policies)
     if settings.closed:
         planned.message.ClearField("action")
         planned.message.direct_response.status = 500
@@ -334,7 +339,7 @@ def _with_settings(planned: PlannedRoute, settings: RouteSettings) -> PlannedRou
     unsupported = settings.apply(planned.message)
     if unsupported:
         return _with_settings(planned, RouteSettings(unsupported, settings.policies))
-    if planned.backends and not planned.message.HasField("route"):
+    if planned.backends and is_answered(planned.message):
         return replace(_unserved(planned), unsupported="", settings=settings.policies)
     backends = planned.backends
     if settings.keeps_host:

@@ -67,6 +67,7 @@ from tierwall.resources.snapshot import Snapshot
 # The settings of connections, by their names in `FrontendSettings`.
 _FRONTEND = {"tls": "tls", "http": "http", "tcp": "tcp", "proxyProtocol": "proxy_protocol"}
 _CLOSED = "requests that it applies to are answered with 500"
+_LIMITS = "traffic.rateLimit."
 
 
 class SettingsCompiler:
@@ -136,14 +137,20 @@ class SettingsCompiler:
         messages = MessageFilters()
         native = native_setters([*place.parents, place.route_rule]) if place.route_rule is not None else {}
         overruling: set[str] = set()
+        is_limited = any(path.startswith(_LIMITS) for _, settings in read for path in settings.fields)
         for phase, settings in read:
             self._diagnostics.update(dict.fromkeys(settings.diagnostics))
             closed += [settings.closed] if settings.closed else []
             for path, field in settings.fields.items():
                 # What a rule sets by itself beats policies, except those with Override and those of children.
-                if path in native and not field.source.locks and chain_position(field, place) <= native[path]:
-                    continue
-                overruling.add(path)
+                if phase == "PostRouting":
+                    if path in native and not field.source.locks and chain_position(field, place) <= native[path]:
+                        continue
+                    overruling.add(path)
+                if path == "traffic.directResponse" and is_limited and not field.is_chosen:
+                    # Envoy limits only requests that it forwards: a filter behind the limits answers.
+                    changes.insert(0, traffic.forward_nowhere)
+                    field = field._replace(is_chosen=True)
                 change = self._change(place, field, phase)
                 messages |= MessageFilters(judging=judging_headers(field))
                 if isinstance(change, MessageFilters):
@@ -207,11 +214,10 @@ class SettingsCompiler:
         return authentication.mcp_token_filters(required)
 
     def _mcp_rules(self, field: EffectiveField, backend: Resource, section: str) -> MessageFilters:
-        sources = [str(candidate.source) for candidate in field.candidates]
-        return mcp_rules(field.value, sources, backend, section or backend.name)
+        return mcp_rules(field.value, field.sources, backend, section or backend.name)
 
     def _network_rules(self, field: EffectiveField) -> Any:
-        return frontend.network_rules(field.value, [str(candidate.source) for candidate in field.candidates])
+        return frontend.network_rules(field.value, field.sources)
 
     def _tracing(self, field: EffectiveField) -> Any:
         return observability.tracing(field.value, self._collector(field, field.value))
@@ -230,10 +236,6 @@ class SettingsCompiler:
 
     def _basic(self, field: EffectiveField, phase: Phase) -> RouteChange:
         return authentication.basic_users(self._snapshot, field.source.resource, field.value, phase)
-
-    def _authorization(self, field: EffectiveField, phase: Phase) -> RouteChange:
-        sources = [str(candidate.source) for candidate in field.candidates]
-        return authorization(field.value, sources, phase)
 
     def _ext_auth(self, field: EffectiveField, phase: Phase) -> RouteChange:
         return external.asking_change(self._asking(field.source, field.value), field.value, phase)
@@ -386,7 +388,7 @@ FIELDS: Mapping[str, CompileField] = {
     "traffic.timeouts": _plain(traffic.timeouts),
     "traffic.retry": _plain(traffic.retry),
     "traffic.delay": _plain(traffic.delay),
-    "traffic.authorization": SettingsCompiler._authorization,
+    "traffic.authorization": lambda compiler, field, phase: authorization(field.value, field.sources, phase),
     "traffic.jwtAuthentication": SettingsCompiler._jwt,
     "traffic.basicAuthentication": SettingsCompiler._basic,
     "traffic.apiKeyAuthentication": SettingsCompiler._api_keys,

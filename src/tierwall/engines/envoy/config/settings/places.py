@@ -52,6 +52,11 @@ class EffectiveField(NamedTuple):
         return self.candidates[0]
 
     @property
+    def sources(self) -> list[str]:
+        """The names of all of them."""
+        return [str(candidate.source) for candidate in self.candidates]
+
+    @property
     def level(self) -> Level | None:
         """The level of that object."""
         return self.levels[0]

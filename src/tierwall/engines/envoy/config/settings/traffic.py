@@ -11,7 +11,7 @@ from envoy.extensions.filters.http.csrf.v3 import csrf_pb2
 from envoy.extensions.filters.http.fault.v3 import fault_pb2
 
 from tierwall.engines.envoy.config.matchers import packed
-from tierwall.engines.envoy.config.names import CORS
+from tierwall.engines.envoy.config.names import CORS, NOWHERE
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.route_rules import modify_headers, set_cors
 from tierwall.engines.envoy.config.settings.expressions import constant
@@ -91,6 +91,17 @@ def direct_response(value: Mapping[str, Any]) -> RouteChange:
         _check(modify_headers({"set": headers}, route.response_headers_to_add, route.response_headers_to_remove))
 
     return apply
+
+
+def forward_nowhere(route: Any) -> None:
+    """Have a route forward its requests to nothing, because a filter answers them all."""
+    route.ClearField("action")
+    route.route.cluster = NOWHERE
+
+
+def is_answered(route: Any) -> bool:
+    """Whether Envoy answers the requests of a route that has no destinations yet."""
+    return not route.HasField("route") or route.route.cluster == NOWHERE
 
 
 def csrf(value: Mapping[str, Any]) -> RouteChange:

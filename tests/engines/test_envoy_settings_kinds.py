@@ -171,9 +171,9 @@ def test_no_setting_answers_for_a_rule_that_cannot_be_served() -> None:
 
 
 def test_override_replaces_what_a_rule_sets_by_itself() -> None:
-    own = {"retry": {"attempts": 1, "codes": [500]}, **filtered("RequestHeaderModifier", **headers(x_own="1"))}
+    written = {"retry": {"attempts": 1, "codes": [500]}, **filtered("RequestHeaderModifier", **headers(x_own="1"))}
     settings = {"retry": {"attempts": 2, "codes": [503]}, "headerModifiers": {"request": headers(x_policy="1")}}
-    objects = [gateway(), service("one"), route("r", [{**_TO_ONE, **own}])]
+    objects = [gateway(), service("one"), route("r", [{**_TO_ONE, **written}])]
     with settings_lab([*objects, policy("p", "Gateway/edge", inheritance="Override", traffic=settings)]) as lab:
         seen = lab.send("/").seen
         assert ("x-own" in seen, seen["x-policy"]) == (False, "1")

@@ -17,7 +17,8 @@ from tests.labs.waiting import PATIENCE_S, eventually
 from tierwall.cli.command import read_params
 from tierwall.cli.explorer import ExplorerParams, ui
 from tierwall.cli.reread import RereadSource
-from tierwall.core.diagnostics import InputError
+from tierwall.cluster.load import read_whole
+from tierwall.core.diagnostics import Diagnostic, InputError
 
 WEAK = {"weak": {"pods": ["shop"], "clusterroles": []}}
 
@@ -56,6 +57,13 @@ def test_only_another_state_of_the_cluster_is_a_change(tmp_path: Path) -> None:
         assert names(source) is None
         source.nudge()
         assert names(source) == ["Pod/shop/a", "Pod/shop/b"]
+        cluster.delete("Pod", "shop", "gone")
+        cluster.put(pod("d"))
+        source.nudge()
+        assert names(source) == ["Pod/shop/a", "Pod/shop/b", "Pod/shop/d"]
+        cluster.delete("Pod", "shop", "d")
+        source.nudge()
+        assert names(source) == ["Pod/shop/a", "Pod/shop/b"]
         (tmp_path / "over.yaml").write_text(
             "{apiVersion: v1, kind: Pod, metadata: {name: c, namespace: shop}, spec: {}}"
         )
@@ -65,6 +73,40 @@ def test_only_another_state_of_the_cluster_is_a_change(tmp_path: Path) -> None:
         source.nudge()
         with pytest.raises(InputError):
             source.read()
+
+
+def test_a_cluster_that_comes_back_is_told_with_what_changed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "over.yaml").write_text("{apiVersion: v1, kind: Namespace, metadata: {name: files}}")
+    is_away = False
+
+    def read(*given: Any) -> Any:
+        if is_away:
+            raise InputError([Diagnostic("TW042", "away")])
+        return read_whole(*given)
+
+    monkeypatch.setattr("tierwall.cli.reread.read_whole", read)
+    with serving([pod("a")], forbidden=WEAK) as cluster:
+        source = source_of(cluster, str(tmp_path))
+        assert names(source) == ["Pod/shop/a"]
+        is_away = True
+        source.nudge()
+        with pytest.raises(InputError):
+            source.read()
+        is_away = False
+        assert names(source) == ["Pod/shop/a"]
+        assert names(source) is None
+        is_away = True
+        source.nudge()
+        (tmp_path / "over.yaml").write_text(
+            "{apiVersion: v1, kind: Pod, metadata: {name: c, namespace: shop}, spec: {}}"
+        )
+        with pytest.raises(InputError):
+            source.read()
+        is_away = False
+        assert names(source) == ["Pod/shop/a", "Pod/shop/c"]
+        assert names(source) is None
 
 
 def test_it_is_read_again_when_it_is_told_to_until_it_stops() -> None:

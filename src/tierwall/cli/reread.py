@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tierwall.cli.objects import ObjectParams
 from tierwall.cluster.load import lay_over, read_whole
 from tierwall.resources.load import LoadResult
-from tierwall.resources.removal import without
+from tierwall.resources.removal import without, without_those_known
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.files import FileSource
 
@@ -36,22 +36,38 @@ class RereadSource:
         self._files = FileSource(CommandLoader(params.all_paths, params.settings), AGAIN_S)
         self._from_files: LoadResult | None = None
         self._due = 0.0
+        # Whether something is to be told that was not: news, or that the cluster can be read again.
+        self._is_new = self._is_first = True
         # What the cluster said, as plain values, and its objects.
         self._told: Any = None
         self._snapshot: Snapshot | None = None
 
     def read(self) -> LoadResult | None:
         """Return all objects as they are now; None if nothing has changed. InputError if nothing can be read."""
-        read_files, is_new = self._files.read(), False
-        self._from_files = read_files or self._from_files
+        read_files = self._files.read()
+        if read_files is not None:
+            self._from_files = read_files
+        is_new, self._is_new = self._is_new or read_files is not None, True
         if self._snapshot is None or self._clock() >= self._due:
-            is_new = self._read_cluster()
-        if read_files is None and not is_new:
-            return None
+            is_new |= self._read_cluster()
+        loaded = self._loaded() if is_new else None
+        self._is_new = False
+        return loaded
+
+    def _loaded(self) -> LoadResult:
+        """Return the objects of the cluster with those of the files over them, and without those of `--without`.
+
+        At first, these must exist; later, they may come and go.
+        """
         assert self._snapshot is not None
         assert self._from_files is not None
         loaded = lay_over(self._snapshot, self._from_files)
-        (snapshot,) = without([loaded.snapshot], self._params.without, self._params.object_namespace)
+        references, namespace = self._params.without, self._params.object_namespace
+        if self._is_first:
+            (snapshot,) = without([loaded.snapshot], references, namespace)
+        else:
+            snapshot = without_those_known(loaded.snapshot, references, namespace)
+        self._is_first = False
         return replace(loaded, snapshot=snapshot)
 
     def _read_cluster(self) -> bool:

@@ -42,3 +42,10 @@ def without(
         raise input_error(unknown)
     pairs = zip(snapshots, gone, strict=True)
     return tuple(snapshot.with_changes(drop=resources) if resources else snapshot for snapshot, resources in pairs)
+
+
+def without_those_known(snapshot: Snapshot, references: Iterable[str | Reference], namespace: str) -> Snapshot:
+    """Return a snapshot without some objects, which may come and go."""
+    named = (find_named(snapshot, reference, namespace, []) for reference in references)
+    gone = [resource for resource in named if resource is not None]
+    return snapshot.with_changes(drop=gone) if gone else snapshot

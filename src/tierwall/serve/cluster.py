@@ -26,7 +26,7 @@ from tierwall.core.reference import Reference
 from tierwall.core.source import ClusterPosition
 from tierwall.resources.load import LoadResult, LoadSettings
 from tierwall.resources.overlay import overlay
-from tierwall.resources.removal import find_named, without
+from tierwall.resources.removal import without, without_those_known
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.snapshot_document import over_cluster
@@ -169,9 +169,7 @@ class ClusterSource:
         references, namespace = self._settings.without, self._settings.namespace
         if self.is_first:
             return without([snapshot], references, namespace)[0]
-        named = (find_named(snapshot, reference, namespace, []) for reference in references)
-        gone = [resource for resource in named if resource is not None]
-        return snapshot.with_changes(drop=gone) if gone else snapshot
+        return without_those_known(snapshot, references, namespace)
 
     def _result(self, snapshot: Snapshot, told: tuple[Diagnostic, ...]) -> LoadResult:
         loaded = self._files_loaded

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from tierwall.core.diagnostics import Diagnostic, InputError
+from tierwall.core.words import as_given
 from tierwall.resources.load import LoadResult, LoadSettings, load_text
 from tierwall.resources.load import load as load_paths
 from tierwall.resources.snapshot import BackendRefGrants
@@ -35,6 +36,9 @@ def load(
     the files, or else `default`. `backend_ref_grants` says which references to backends elsewhere need a
     ReferenceGrant: those of routes, or with `strict` also those of agentgateway's policies and backends.
     """
+    if backend_ref_grants not in (known := get_args(BackendRefGrants)):
+        message = f"expected one of {', '.join(known)} as `backend_ref_grants`, found {as_given(backend_ref_grants)}"
+        raise InputError([Diagnostic("TW703", message)])
     access = cluster.access() if cluster is not None else None
     namespace = namespace or (access.namespace if access is not None else "")
     settings = LoadSettings(namespace, strings(exclude), backend_ref_grants=backend_ref_grants)

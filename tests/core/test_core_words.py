@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tierwall.core.words import count_noun, join_names
+from tierwall.core.words import as_given, count_noun, join_names
 
 
 def test_a_list_names_a_few_and_counts_the_rest() -> None:
@@ -20,3 +20,12 @@ def test_a_list_names_a_few_and_counts_the_rest() -> None:
 
 def test_one_thing_has_a_singular_noun() -> None:
     assert [count_noun(number, "pod") for number in range(3)] == ["0 pods", "1 pod", "2 pods"]
+
+
+def test_a_value_that_json_cannot_have_is_shown_by_its_type() -> None:
+    loop: list[object] = []
+    loop.append(loop)
+    assert as_given({(1, 2): 3}) == "a value of type `dict` that cannot be shown"
+    assert as_given(loop) == "a value of type `list` that cannot be shown"
+    assert as_given(10**5000) == "a value of type `int` that cannot be shown"
+    assert (as_given(""), as_given([None, True])) == ("an empty string", "`[null, true]`")

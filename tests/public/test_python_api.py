@@ -321,3 +321,10 @@ def test_tests_can_be_run_over_a_world(shop: tierwall.World, tmp_path: Path) -> 
     (case,) = report.cases
     assert case.answer is not None
     assert case.answer.verdict is Verdict.DENY
+
+
+def test_a_misspelled_mode_of_grants_is_refused() -> None:
+    with pytest.raises(
+        tierwall.InputError, match="expected one of route, strict as `backend_ref_grants`, found `Strict`"
+    ):
+        tierwall.load(ROOT / "examples" / "shop" / "manifests", backend_ref_grants=cast(Any, "Strict"))

@@ -41,12 +41,16 @@ def as_given(value: object, before_text: str = "") -> str:
         return "nothing"
     if isinstance(value, str):
         return f"{before_text}`{value}`" if value else "an empty string"
-    if isinstance(value, bool | list | tuple | Mapping):
-        import json  # a message is rare
+    try:
+        if isinstance(value, bool | list | tuple | Mapping):
+            import json  # a message is rare
 
-        text = json.dumps(value, ensure_ascii=False, default=str)
-        return f"`{text if len(text) <= MAX_GIVEN else text[:MAX_GIVEN] + '…'}`"
-    return f"`{value}`"
+            text = json.dumps(value, ensure_ascii=False, default=str)
+            return f"`{text if len(text) <= MAX_GIVEN else text[:MAX_GIVEN] + '…'}`"
+        return f"`{value}`"
+    except (TypeError, ValueError, RecursionError):
+        # Programs can give what has no such form: keys that are tuples, a list that holds itself, a number too long.
+        return f"a value of type `{type(value).__name__}` that cannot be shown"
 
 
 def with_hint(message: str, hint: str) -> str:

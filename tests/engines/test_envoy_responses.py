@@ -6,12 +6,15 @@ import http.client
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
 
-from tests.labs.envoy_lab import NETWORKING, PATH, Caller, Lab, lab
+from tests.labs.envoy_lab import NETWORKING, PATH, Backend, Caller, Lab, lab, policy
 from tests.labs.waiting import PATIENCE_S
+from tests.worlds.tool_objects import manifest
+from tierwall.engines.envoy.config.options import SocketAddress
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("needs_envoy")]
 Object = dict[str, Any]
@@ -177,6 +180,57 @@ def test_a_stream_ends_with_the_permission_that_opened_it(running: Lab, notifica
     # A client that comes back at once finds the stream closed, whether its proxy has the new policies or not.
     with caller.open(notifications) as again:
         assert again.status == 403 or b'"error"' in again.read()
+
+
+@pytest.mark.parametrize("notifications", [None, {"toolsListChanged": True}])
+def test_a_stream_from_before_the_first_policy_ends_with_it(running: Lab, notifications: Object | None) -> None:
+    caller = in_force(running)
+    elsewhere = allowing({"name": "tools"}, account="clerk")
+    elsewhere["spec"]["targetRefs"] = [{"group": NETWORKING, "kind": "XBackend", "name": "another"}]
+    with caller.open(notifications) as stream:
+        assert (stream.readline(), stream.readline()) == (b"data: {}\n", b"\n")
+        running.publish([elsewhere])
+        running.programmed()
+        with pytest.raises(TimeoutError):
+            wait_for_line(stream)
+        running.publish([allowing({"name": "tools"}, account="clerk")])
+        assert ends(stream)
+
+
+@pytest.mark.parametrize("headers", [{}, {"mcp-session-id": "s"}, {"mcp-protocol-version": "2025-06-18"}])
+def test_streams_of_services_end_with_the_first_policy_if_they_speak_mcp(headers: dict[str, str]) -> None:
+    backend = Backend()
+    ends_at = SocketAddress("127.0.0.1", backend.port)
+    try:
+        with lab(endpoints={"Service/shop/orders": ends_at}) as running:
+            straight = [_straight(manifest) for manifest in running.fixed]
+            running.fixed[:] = [*straight, manifest("v1", "Service", "orders", {"ports": [{"port": 80}]}, "shop")]
+            caller = in_force(running)
+            context = running.context("shopper")
+            with closing(http.client.HTTPSConnection("localhost", running.port, context=context, timeout=20)) as client:
+                client.request("GET", PATH, headers={"accept": "text/event-stream", **headers})
+                stream = client.getresponse()
+                assert (stream.readline(), stream.readline()) == (b"data: {}\n", b"\n")
+                running.publish([policy("guard", "allowed")])
+                running.programmed()
+                if headers:
+                    assert ends(stream)
+                else:
+                    # It may be any page.
+                    with pytest.raises(TimeoutError):
+                        wait_for_line(stream)
+            assert caller.call("forbidden") == "denied by XAccessPolicy/shop/guard"
+    finally:
+        backend.close()
+
+
+def _straight(resource: Object) -> Object:
+    """Return a resource with the Service in the place of the XBackend."""
+    if resource["kind"] != "HTTPRoute":
+        return resource
+    of_service = {"name": "orders", "port": 80}
+    rules = [{**rule, "backendRefs": [of_service]} for rule in resource["spec"]["rules"]]
+    return {**resource, "spec": {**resource["spec"], "rules": rules}}
 
 
 def test_a_subscription_that_its_judge_refuses_gets_an_error_with_its_id(

@@ -30,6 +30,7 @@ from tierwall.engines.envoy.config.names import (
     SLOTS,
     STRICT,
     STRICT_ARGUMENTS,
+    WATCH,
 )
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.replies import local_replies
@@ -51,6 +52,7 @@ def http_filters(options: EnvoyOptions, policies: Mapping[str, Any]) -> Iterator
     yield hcm_pb2.HttpFilter(name=ACCEPTS, typed_config=mcp.accepts_filter(), disabled=True)
     yield hcm_pb2.HttpFilter(name=MCP, typed_config=mcp.mcp_filter(options.largest_message), disabled=True)
     yield hcm_pb2.HttpFilter(name=OPEN, typed_config=mcp.open_filter(), disabled=True)
+    yield hcm_pb2.HttpFilter(name=WATCH, typed_config=mcp.watch_filter(), disabled=True)
     yield hcm_pb2.HttpFilter(name=BODILESS, typed_config=mcp.bodiless_filter(), disabled=True)
     yield hcm_pb2.HttpFilter(name=FACTS, typed_config=mcp.facts_filter(), disabled=True)
     yield hcm_pb2.HttpFilter(name=STRICT, typed_config=mcp.strict_filter(False), disabled=True)

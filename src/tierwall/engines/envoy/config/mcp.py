@@ -22,7 +22,17 @@ from envoy.extensions.http.early_header_mutation.header_mutation.v3 import heade
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from tierwall.engines.envoy.config.matchers import packed
-from tierwall.engines.envoy.config.names import ACCEPTED, CALLER, HEADER_PREFIX, MCP, METHOD, NAME, PATH, URI
+from tierwall.engines.envoy.config.names import (
+    ACCEPTED,
+    CALLER,
+    HEADER_PREFIX,
+    MCP,
+    METHOD,
+    NAME,
+    PATH,
+    UNGUARDED,
+    URI,
+)
 from tierwall.tool.protocol import BY_URI, CALL, KNOWN_METHODS, TASK_METHODS
 
 # What clients of MCP accept (Streamable HTTP). Envoy reads a message as MCP only if its client accepts both, and those
@@ -30,6 +40,8 @@ from tierwall.tool.protocol import BY_URI, CALL, KNOWN_METHODS, TASK_METHODS
 ACCEPTABLE = ("application/json", "text/event-stream")
 # After `accepts_filter`: what the client accepts.
 ACCEPTED_AGAIN = (("accept", f"%REQ({ACCEPTED})%"),)
+# What `watched` puts before the method.
+SERVER, ELSEWHERE = "server ", "elsewhere "
 EARLY_MUTATION = "envoy.http.early_header_mutation.header_mutation"
 _PACKAGE = "envoy.extensions.filters.http.mcp.v3"
 
@@ -178,6 +190,23 @@ def facts_filter() -> Any:
         (URI, f"%DYNAMIC_METADATA({MCP}:params:uri)%"),
     ):
         out.mutations.request_mutations.append(_set(name, value))
+    return packed(out)
+
+
+def watch_filter() -> Any:
+    """Return the filter that sets the header of `watched`."""
+    return packed(header_mutation_pb2.HeaderMutation())
+
+
+@cache
+def watched(is_server: bool) -> Any:
+    """Return the settings of a route without policies: tell those who end streams what may open one.
+
+    A GET opens one at a server of MCP, whatever its headers; elsewhere it does if it has headers of MCP.
+    """
+    out = header_mutation_pb2.HeaderMutationPerRoute()
+    place = SERVER if is_server else ELSEWHERE
+    out.mutations.request_mutations.append(_set(UNGUARDED, f"{place}%DYNAMIC_METADATA({MCP}:method)%"))
     return packed(out)
 
 

@@ -25,6 +25,7 @@ STRICT: Final = "tierwall.strict"
 STRICT_ARGUMENTS: Final = "tierwall.strict-arguments"
 BODILESS: Final = "tierwall.bodiless"
 FACTS: Final = "tierwall.facts"
+WATCH: Final = "tierwall.watch"
 NOWHERE: Final = "nowhere"  # a cluster without addresses
 ROUTER: Final = "envoy.filters.http.router"
 CORS: Final = "envoy.filters.http.cors"
@@ -50,11 +51,13 @@ UNKNOWN_METHOD: Final = "x-tierwall-unknown-method"
 LISTENS: Final = "x-tierwall-listens"
 USER: Final = "x-tierwall-user"  # the name of a user with a password
 ITEMS: Final = "x-tierwall-items"  # the name of the rules about items
+# On ways without policies: what opens a stream there (`mcp.watched`).
+UNGUARDED: Final = "x-tierwall-unguarded"
 ACCEPTED: Final = "x-tierwall-accepted"  # what a client accepts, while the MCP filter reads another value
 LIMIT_ENTRY: Final = "x-tierwall-limit"  # the entry of a conditional list whose local limits count
 FACT_HEADERS: Final = (
     *(CALLER, METHOD, NAME, URI, PATH, ID),
-    *(UNKNOWN_METHOD, LISTENS, USER, ITEMS, ACCEPTED, LIMIT_ENTRY),
+    *(UNKNOWN_METHOD, LISTENS, USER, ITEMS, UNGUARDED, ACCEPTED, LIMIT_ENTRY),
 )
 # What the method header says of messages that rules judge by more than their method. No client can send a method with
 # a blank in it. A completion names a prompt or a template; one that names anything else, and a subscription to
@@ -77,7 +80,7 @@ SLOTS_PER_LEVEL: Final = 5
 # when it is off, so there are only a few. `bench envoy` and `bench envoy_change` show both sides.
 SHARDS: Final = {"gateway": 1, "backend": 4}
 # Counts the changes of the filters of gateway settings.
-SETTINGS_LAYOUT: Final = 7
+SETTINGS_LAYOUT: Final = 8
 
 
 class Slot(NamedTuple):

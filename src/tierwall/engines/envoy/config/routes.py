@@ -30,6 +30,7 @@ from tierwall.engines.envoy.config.names import (
     OPEN,
     STRICT,
     STRICT_ARGUMENTS,
+    WATCH,
     virtual_host_name,
 )
 from tierwall.engines.envoy.config.options import EnvoyOptions
@@ -58,6 +59,8 @@ class Destination(Struct, frozen=True, eq=False):
     # What filters of the backendRef change.
     changes: Any | None = None
     messages: MessageFilters = MessageFilters()
+    # Whether it is declared as a server of MCP.
+    is_server: bool = False
 
     @property
     def reads_messages(self) -> bool:
@@ -153,7 +156,9 @@ def _destination(to: RouteBackend, compiler: PolicyCompiler) -> Destination:
         return Destination(None, to.weight, NO_PROTECTION)
     stack = compiler.stack(to.gateway, to.listener, to.backend)
     protection = compiler.protection(stack, backend_of(to.backend), to.listener.port)
-    return Destination(to.cluster, to.weight, protection, to.host, to.changes, to.messages)
+    return Destination(
+        to.cluster, to.weight, protection, to.host, to.changes, to.messages, to.backend.kind == "XBackend"
+    )
 
 
 def _ambiguous() -> Any:
@@ -180,7 +185,10 @@ def protected_routes(
     """
     refuse_repeats(route, frozenset[str]().union(*(each.protection.headers for each in destinations)))
     if not any(destination.reads_messages for destination in destinations):
-        _set_destinations(route, destinations, {OPEN: on()}, plain=False)
+        settings = {OPEN: on()}
+        if not options.static and all(destination.cluster is not None for destination in destinations):
+            settings[WATCH] = mcp.watched(any(destination.is_server for destination in destinations))
+        _set_destinations(route, destinations, settings, plain=False)
         return [route]
     out = []
     if method in (None, "POST"):

@@ -1,9 +1,10 @@
 """Watches responses on protected ways (external processing, `envoy.service.ext_proc.v3`): lists, and open streams.
 
 Lists are cut to what the caller may use (`lists`). The stream of a GET, or of `subscriptions/listen`, ends when what is
-in force no longer permits it (docs/semantics.md#streams-end-with-their-permission). It is judged again at every change,
-and once when it opens: a client that was sent away may come back before its proxy has the new policies. If a change
-leaves a stream open and lets its caller use more or less than before, the stream says so (`list_changed`).
+in force no longer permits it (docs/semantics.md#streams-end-with-their-permission); one that began where no policy was
+ends when the first comes. It is judged again at every change, and once when it opens: a client that was sent away may
+come back before its proxy has the new policies. If a change leaves a stream open and lets its caller use more or less
+than before, the stream says so (`list_changed`).
 
 Envoy asks only about these requests, and only about those that all policies let pass. So calls, and denials, do not
 depend on this service. If it does not answer, lists fail, streams end, and none opens: a stream that nobody judges
@@ -39,6 +40,7 @@ from tierwall.engines.envoy.config.matchers import (
     matcher,
     packed,
 )
+from tierwall.engines.envoy.config.mcp import ELSEWHERE, SERVER
 from tierwall.engines.envoy.config.names import (
     CLAIMS,
     HEADER_PREFIX,
@@ -50,6 +52,7 @@ from tierwall.engines.envoy.config.names import (
     PATH,
     SUBSCRIPTION,
     TO_RESOURCES,
+    UNGUARDED,
     URI,
     backend_of_cluster,
     place_of,
@@ -57,8 +60,8 @@ from tierwall.engines.envoy.config.names import (
 from tierwall.engines.envoy.control.caller_view import CallerView, ViewOf
 from tierwall.engines.envoy.control.item_view import ItemView, RulesOf, request_variables
 from tierwall.engines.envoy.control.lists import LISTS, ListFilter, Shown, list_changes
-from tierwall.tool.protocol import SUBSCRIBE
-from tierwall.tool.request import ToolRequest, tool_request
+from tierwall.tool.protocol import LISTEN, SUBSCRIBE, VERSION_HEADER
+from tierwall.tool.request import SESSION_HEADER, ToolRequest, tool_request
 
 SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
 FILTER = "tierwall.responses"
@@ -78,8 +81,12 @@ def http_filter(cuts_lists: bool = True) -> Any:
     # this service has to say at any time.
     lists, streams = _asking(_Mode.STREAMED), _asking(_Mode.FULL_DUPLEX_STREAMED)
     # Only protected ways have the path header.
-    get = all_of([header_predicate(":method", exact="GET"), header_predicate(PATH, prefix="/")])
-    opened = first_of([(any_of([get, header_predicate(LISTENS, regex="(?s).*")]), streams)], None)
+    of_mcp = any_of([header_predicate(name, regex="(?s).*") for name in (SESSION_HEADER, VERSION_HEADER)])
+    elsewhere = all_of([header_predicate(UNGUARDED, prefix=ELSEWHERE), of_mcp])
+    places = any_of([header_predicate(PATH, prefix="/"), header_predicate(UNGUARDED, prefix=SERVER), elsewhere])
+    get = all_of([header_predicate(":method", exact="GET"), places])
+    listens = [header_predicate(LISTENS, regex="(?s).*"), header_predicate(UNGUARDED, suffix=f" {LISTEN}")]
+    opened = first_of([(any_of([get, *listens]), streams)], None)
     wanted = lookup(header(METHOD), dict.fromkeys(LISTS, lists), opened) if cuts_lists else opened
     wrapped = extension_matcher_pb2.ExtensionWithMatcher(
         xds_matcher=matcher(wanted),
@@ -217,11 +224,14 @@ class WatchedRequest:
         variables = request_variables(headers, _plain(claims), strings.get(_ADDRESS, ""))
         self._items = ItemView(rules, variables) if rules is not None else None
         self._list = method if method in LISTS and LISTENS not in headers else None
+        # Nothing of its message was read but the method, so it ends as soon as a policy comes.
+        self._is_unguarded = UNGUARDED in headers
         view = self._view()
         # A list may come in answer to a GET of the endpoint: it resumes the stream of an earlier request.
         path = headers.get(":path", "").partition("?")[0]
         # Rules about items let streams pass only there.
         at_endpoint = view is not None and (self._has_items or path == view.way.backend.path)
+        at_endpoint = at_endpoint and not self._is_unguarded
         self._cuts = cuts_lists and (self._list is not None or at_endpoint)
         self._filter: ListFilter | None = None
         # What the caller could use when the stream opened or last said so, and whether it has said what came since.
@@ -252,6 +262,8 @@ class WatchedRequest:
         if self._list is not None:
             return True
         view = self._view()
+        if self._is_unguarded:
+            return view is not None and not any(tier.policies for tier in view.way.stack)
         each = [view.asked_about(request) for request in self._requests(view)] if view is not None else [None]
         if None in each:
             return False

@@ -140,6 +140,7 @@ def test_resource_names_can_be_parsed() -> None:
     assert place_of("gateway/shop/agents/80/5x1+4s8", "team/set/mcp *") == {
         "gateway": "shop/agents",
         "listener": "mcp",
+        "listenerSet": "team/set",
     }
     assert place_of("other", "mcp *") == {}
     assert place_of("gateway/shop/agents/80/5x1+4s8", "") == {}

@@ -13,9 +13,23 @@ from hypothesis import strategies as st
 
 from tests.randomness import examples
 from tests.worlds import tool_worlds
-from tests.worlds.tool_objects import NETWORKING, Object, backend, calls, cel, gateway, manifest, mcp, on_gateway, v1
+from tests.worlds.tool_objects import (
+    GATEWAY_API,
+    NETWORKING,
+    PROTOTYPE,
+    Object,
+    backend,
+    calls,
+    cel,
+    gateway,
+    manifest,
+    mcp,
+    on_backend,
+    on_gateway,
+    v1,
+)
 from tierwall.core.reference import Reference
-from tierwall.engines.envoy.config.names import backend_cluster_name, backend_of_cluster
+from tierwall.engines.envoy.config.names import backend_cluster_name, backend_of_cluster, place_of
 from tierwall.engines.envoy.control import caller_view, cpu_limit
 from tierwall.engines.envoy.control.caller_view import CallerView, DecidedNames, view_of
 from tierwall.engines.envoy.control.cpu_limit import CpuLimit
@@ -69,10 +83,48 @@ def test_envoys_name_for_a_backend_leads_to_what_its_callers_may_use(version: st
     loaded = tool_worlds.snapshot([gateway(), manifest(version, kind, "pay", spec), policy])
     backend = loaded.find(Reference(kind, "prod", "pay"))
     assert backend is not None
-    named = backend_of_cluster(backend_cluster_name(backend, 80))
+    named = backend_of_cluster(backend_cluster_name(backend, 80), with_group=True)
     view = view_of(loaded, {"gateway": "prod/prod-gateway", "listener": "web", "backend": named}, None)
     assert view is not None
     assert [name for name in ("a", "b") if view.shown("tools/call")(name)] == ["a"]
+
+
+def test_listeners_and_backends_of_one_name_are_told_apart() -> None:
+    """The Gateway and two ListenerSets have a listener `web`, and both groups have an XBackend `pay`."""
+    edge = gateway()
+    edge["spec"]["allowedListeners"] = {"namespaces": {"from": "All"}}
+    ports = {"": 8080, "prod/one/": 9001, "prod/two/": 9002}
+    sets = [
+        manifest(
+            f"{GATEWAY_API}/v1",
+            "ListenerSet",
+            owner.split("/")[1],
+            {
+                "parentRef": {"name": "prod-gateway"},
+                "listeners": [{"name": "web", "port": port, "protocol": "HTTP"}],
+            },
+        )
+        for owner, port in list(ports.items())[1:]
+    ]
+    tools = dict(zip(ports, "abc", strict=True))
+    by_port = [{"authorization": {**mcp(calls(tools[owner])), "ports": [port]}} for owner, port in ports.items()]
+    loaded = tool_worlds.snapshot(
+        [
+            *(edge, *sets, backend("pay"), backend("pay", PROTOTYPE), v1("ports", on_gateway(), *by_port)),
+            v1("all", on_backend("pay"), {"authorization": mcp(calls("a", "b", "c"))}),
+            v1("one", on_backend("pay", PROTOTYPE), {"authorization": mcp(calls("b"))}),
+        ]
+    )
+    for group, of_group in ((NETWORKING, "abc"), (PROTOTYPE, "b")):
+        [pay] = loaded.of_kind(group, "XBackend")
+        named = backend_of_cluster(backend_cluster_name(pay, 80), with_group=True)
+        for owner, port in ports.items():
+            place = place_of(f"gateway/prod/prod-gateway/{port}/layout", f"{owner}web *")
+            view = view_of(loaded, {**place, "backend": named}, None)
+            assert view is not None, (group, owner)
+            assert view.port == port
+            shown = [name for name in "abc" if view.shown("tools/call")(name)]
+            assert shown == [name for name in of_group if name == tools[owner]], (group, owner)
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])

@@ -34,24 +34,34 @@ class GuardedWay(Struct, frozen=True, eq=False):
 
 
 def find_way(
-    snapshot: Snapshot, gateway: object, listener: object, backend: object, problems: list[Diagnostic]
+    snapshot: Snapshot,
+    gateway: object,
+    listener: object,
+    backend: object,
+    problems: list[Diagnostic],
+    listener_set: str | None = None,
 ) -> GuardedWay | None:
-    """Find the way that a question names, or return None and add to `problems`."""
+    """Find the way that a question names, or return None and add to `problems`.
+
+    An engine, which knows it, also names the ListenerSet whose listener it is (`namespace/name`).
+    """
     is_cacheable = isinstance(gateway, str) and isinstance(listener, str | None) and isinstance(backend, str)
     if isinstance(backend, str) and backend.startswith("Service/") and _has_no_services(snapshot):
         # Questions may name any Service that has no object: keeping these ways would fill the memory.
         is_cacheable = False
     try:
-        return (_cached_way if is_cacheable else _way)(snapshot, gateway, listener, backend)
+        return (_cached_way if is_cacheable else _way)(snapshot, gateway, listener, backend, listener_set)
     except InputError as error:
         problems += error.diagnostics
         return None
 
 
-def _way(snapshot: Snapshot, gateway: object, listener: object, backend: object) -> GuardedWay:
+def _way(
+    snapshot: Snapshot, gateway: object, listener: object, backend: object, listener_set: str | None
+) -> GuardedWay:
     finder = ResourceFinder(snapshot, [])
     gateway_object = finder.by_name("gateway", gateway, (GATEWAY,))
-    gateway_listener = _listener(finder, gateway_object, listener) if gateway_object is not None else None
+    gateway_listener = _listener(finder, gateway_object, listener, listener_set) if gateway_object is not None else None
     backend_object = backend_named(finder, backend)
     if finder.problems or gateway_object is None or backend_object is None:
         raise InputError(finder.problems)
@@ -67,9 +77,13 @@ def _way(snapshot: Snapshot, gateway: object, listener: object, backend: object)
 _cached_way = per_snapshot(_way)
 
 
-def _listener(finder: ResourceFinder, gateway: Resource, name: object) -> Listener | None:
+def _listener(finder: ResourceFinder, gateway: Resource, name: object, listener_set: str | None) -> Listener | None:
     """Find a listener by name, on the Gateway before its ListenerSets; without a name, the only one there is."""
     listeners = gateway_listeners(finder.snapshot, gateway)
+    if listener_set is not None:
+        owners = {listener.owner for listener in listeners if listener.owner is not gateway}
+        owners = {owner for owner in owners if f"{owner.namespace}/{owner.name}" == listener_set}
+        listeners = tuple(listener for listener in listeners if listener.owner in owners)
     names = list(dict.fromkeys(listener.name for listener in listeners))
     if name is None:
         if len(listeners) > 1:

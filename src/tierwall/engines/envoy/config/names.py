@@ -187,19 +187,28 @@ def decider(reported: str) -> Decider:
     return Decider(Reference.parse_or_string(policy), rule or None, name or None)
 
 
-def backend_of_cluster(name: str) -> str | None:
-    """Return the reference of the backend of a cluster, such as `XBackend/shop/orders`; None for other clusters."""
+def backend_of_cluster(name: str, with_group: bool = False) -> str | None:
+    """Return the reference of the backend of a cluster, such as `XBackend/shop/orders`; None for other clusters.
+
+    `with_group` tells XBackends of two groups apart.
+    """
     kind, *rest = name.split("/")
     # A cluster with settings of its own has a further part.
     if kind == "backend" and len(rest) in (3, 4):
-        return f"{BACKEND[1] if rest[0] == BACKEND[0] else 'XBackend'}/{rest[1]}/{rest[2]}"
+        kind = BACKEND[1] if rest[0] == BACKEND[0] else f"XBackend.{rest[0]}" if with_group else "XBackend"
+        return f"{kind}/{rest[1]}/{rest[2]}"
     return f"Service/{rest[0]}/{rest[1]}" if kind == "service" and len(rest) in (3, 4) else None
 
 
 def place_of(chain: str, virtual_host: str) -> dict[str, str]:
-    """Return the Gateway and listener of a virtual host; a filter chain has the name of its RouteConfiguration."""
+    """Return the Gateway and listener of a virtual host, and the ListenerSet that has the listener, if any.
+
+    A filter chain has the name of its RouteConfiguration.
+    """
     kind, *rest = chain.split("/")
     listener, _, host = virtual_host.partition(" ")
     if kind != "gateway" or len(rest) not in (4, 5) or not host:
         return {}
-    return {"gateway": f"{rest[0]}/{rest[1]}", "listener": listener.rpartition("/")[2]}
+    listener_set, _, name = listener.rpartition("/")
+    place = {"gateway": f"{rest[0]}/{rest[1]}", "listener": name}
+    return place | ({"listenerSet": listener_set} if listener_set else {})

@@ -108,14 +108,15 @@ class CallerView(Struct, frozen=True, eq=False):
         return frozenset(each.policy.reference for each in asked)
 
 
-# Returns the view of a caller at a place (`gateway`, `listener`, `backend`); None if there is no such place.
+# Returns the view of a caller at a place (`gateway`, `listenerSet`, `listener`, `backend`); None if there is no such place.
 ViewOf = Callable[[Mapping[str, Any], str | None], CallerView | None]
 
 
 def view_of(snapshot: Snapshot, place: Mapping[str, Any], caller: str | None) -> CallerView | None:
     """Return the view of a caller at a place; None if there is no such place."""
     problems: list[Diagnostic] = []
-    way = find_way(snapshot, place.get("gateway"), place.get("listener"), place.get("backend"), problems)
+    names = place.get("gateway"), place.get("listener"), place.get("backend")
+    way = find_way(snapshot, *names, problems, place.get("listenerSet"))
     return None if way is None or problems else CallerView(way, caller, _decided_names(snapshot))
 
 

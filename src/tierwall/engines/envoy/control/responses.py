@@ -209,7 +209,7 @@ class WatchedRequest:
         attributes = first.attributes[EXT_PROC].fields if EXT_PROC in first.attributes else {}
         strings = {key: value.string_value for key, value in attributes.items()}
         self._place = place_of(strings.get(_CHAIN, ""), strings.get(_HOST, "")) | {
-            "backend": backend_of_cluster(strings.get(_CLUSTER, "")) or ""
+            "backend": backend_of_cluster(strings.get(_CLUSTER, ""), with_group=True) or ""
         }
         self._caller = strings.get(_CALLER) or None
         self._view_of = view_of

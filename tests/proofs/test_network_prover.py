@@ -280,6 +280,18 @@ def test_existing_only_asks_about_what_is_there() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "assume",
+    [
+        {"existingOnly": True},
+        {"namespaces": [{"match": selected(team="a")}, {"match": selected(team="b")}]},
+    ],
+)
+def test_what_is_assumed_of_pods_and_namespaces_leaves_addresses_outside(assume: Object) -> None:
+    outside = {"from": {"ip": "192.0.2.0/24"}, "to": {"ip": "203.0.113.0/24"}}
+    assert not is_proved([LOCKED], outside, **assume)
+
+
 def test_labels_that_no_api_server_accepts_do_not_come() -> None:
     rule = {"from": [{"podSelector": selected(app="not a label"), "namespaceSelector": {}}]}
     objects = [policy("in", "shop", ingress=[rule])]

@@ -115,8 +115,6 @@ class End:
                         circuit.require(-of_name[name], self.labels["namespaces"][key][atom])
             elif name not in inhabited and (dns_label(name) or assume.existing_only):
                 circuit.require(-of_name[name])
-        if assume.existing_only:
-            circuit.require(-of_name[OTHER])
         # Any namespace that no object declares may come, with any labels that an API server accepts.
         self.declared = circuit.any_of([of_name[name] for name in names if name in ground.declared])
         for key in others:
@@ -126,8 +124,10 @@ class End:
             for value in atoms.values(key):
                 if label_value(value):
                     circuit.require(self.declared, -variables[value])
+        # Nodes and addresses outside are in no namespace: what none fulfils leaves them.
+        in_namespace = self.is_pod(True)
         for selector in assume.namespaces:
-            circuit.require(self.declared, self.selected("namespaces", selector, 0))
+            circuit.require(-in_namespace, self.declared, self.selected("namespaces", selector, 0))
         for literal, group in zip(self.group, self.groups, strict=True):
             if group.kind == "pod":
                 circuit.require(-literal, of_name[group.namespace])

@@ -20,6 +20,7 @@ from tierwall.logic.cel.encoder import Rails
 from tierwall.logic.circuit import FALSE, TRUE
 from tierwall.logic.unsupported import Unsupported
 from tierwall.proofs.api.request import UnknownRequest
+from tierwall.proofs.api.seen_object import SeenObject
 from tierwall.resources.snapshot import Snapshot
 
 # The field of a request as expressions name it, by the name that demands have for it.
@@ -30,12 +31,13 @@ class CircuitVerdict(Struct, frozen=True):
     """The literals that say that the chain allows, and that it denies; else it has no opinion.
 
     `undecided` has literals of requests about which nobody can say it, each with the reason: for those, the others are
-    free to be true or not.
+    free to be true or not. So they are for those that select, whose selectors may imply the conditions.
     """
 
     allows: int
     denies: int
     undecided: tuple[tuple[int, str], ...]
+    selects: int
 
     def is_verdict(self, verdict: Verdict) -> tuple[int, ...]:
         """Return the literals that are all true if the final answer is this verdict."""
@@ -62,6 +64,9 @@ class ChainCircuit:
         self._request = request
         self._circuit = request.circuit
         self._undecided: list[tuple[int, str]] = []
+        # Which authorizers are asked, by name, as far as no condition decides; and which webhooks return conditions.
+        self._reached: dict[str, int] = {}
+        self._webhook_conditions: list[int] = []
 
     def verdict(self) -> CircuitVerdict:
         """Ask the authorizers in order: the first that allows or denies decides, if none before has conditions.
@@ -76,17 +81,48 @@ class ChainCircuit:
             opinion = self._member(member, asked)
             allowed.append(all_of((asked, -is_conditional, opinion.allows)))
             denied.append(all_of((asked, any_of((opinion.denies, opinion.may_deny)))))
+            self._reached[member.name] = asked
+            if member.type is AuthorizerType.WEBHOOK:
+                self._webhook_conditions.append(all_of((asked, opinion.is_conditional)))
             is_conditional = any_of((is_conditional, all_of((asked, opinion.is_conditional))))
             asked = all_of((asked, -opinion.allows, -opinion.denies))
         allows, denies = any_of(allowed), any_of(denied)
         selects = all_of((is_conditional, self._request.selects_objects))
         if selects != FALSE:
-            # Selectors may imply the conditions.
-            self._undecided.append((selects, "a policy asks about objects, of which requests select a part"))
             may_allow, may_deny = self._request.free_answer("selectors")
             allows = self._circuit.choose(selects, may_allow, allows)
             denies = self._circuit.choose(selects, may_deny, denies)
-        return CircuitVerdict(allows, denies, tuple(self._undecided))
+        return CircuitVerdict(allows, denies, tuple(self._undecided), selects)
+
+    def shows(self, seen: SeenObject, *, is_strict: bool = True) -> int:
+        """Return whether the conditions allow one object that a request shows; a verdict has to come first.
+
+        Where it is strict, as proofs about reads are (`reads.conditions`), a condition of a Deny that fails denies,
+        whatever the failure mode, and nobody knows conditions of webhooks.
+        """
+        all_of, asked = self._circuit.all_of, TRUE
+        allowed = []
+        for member in configured_authorizers(self._snapshot):
+            if member.type is AuthorizerType.CEL:
+                opinion = self._cel_about(member, seen, is_strict)
+            else:
+                opinion = self._member(member, asked)
+            allowed.append(all_of((asked, opinion.allows)))
+            asked = all_of((asked, -opinion.allows, -opinion.denies))
+        unknown = self._webhook_conditions if is_strict else ()
+        return all_of((self._circuit.any_of(allowed), *(-literal for literal in unknown)))
+
+    def is_unopposed(self, seen: SeenObject) -> int:
+        """Return whether no condition that could stand against a request is true of an object, or fails."""
+        against = []
+        for member in configured_authorizers(self._snapshot):
+            if member.type is AuthorizerType.CEL:
+                for policy in self._policies(member):
+                    if policy.effect is not Effect.ALLOW and policy.tree is not None:
+                        rails = seen.rails(policy.tree)
+                        is_condition = (self._reached[member.name], self._scope(policy), rails.missing)
+                        against.append(self._circuit.all_of((*is_condition, -rails.false)))
+        return -self._circuit.any_of(against)
 
     def _member(self, member: AuthorizerConfig, asked: int) -> CircuitOpinion:
         match member.type:
@@ -149,13 +185,12 @@ class ChainCircuit:
         true: dict[Effect, list[int]] = {effect: [] for effect in Effect}
         failed: dict[Effect, list[int]] = {effect: [] for effect in Effect}
         left: dict[Effect, list[int]] = {effect: [] for effect in Effect}
-        for policy in policies_of(self._snapshot):
-            if policy.authorizer in (member.name, ""):
-                scope, rails = self._scope(policy), self._rails(policy)
-                true[policy.effect].append(all_of((scope, rails.true)))
-                failed[policy.effect].append(all_of((scope, -rails.true, -rails.false, -rails.missing)))
-                counts = rails.missing_true if policy.effect is Effect.ALLOW else rails.missing
-                left[policy.effect].append(all_of((scope, counts)))
+        for policy in self._policies(member):
+            scope, rails = self._scope(policy), self._rails(policy)
+            true[policy.effect].append(all_of((scope, rails.true)))
+            failed[policy.effect].append(all_of((scope, -rails.true, -rails.false, -rails.missing)))
+            counts = rails.missing_true if policy.effect is Effect.ALLOW else rails.missing
+            left[policy.effect].append(all_of((scope, counts)))
         denied, deny_failed, may_deny = (any_of(kind[Effect.DENY]) for kind in (true, failed, left))
         withheld = any_of((*true[Effect.NO_OPINION], *failed[Effect.NO_OPINION]))
         allowed, may_allow = any_of(true[Effect.ALLOW]), any_of(left[Effect.ALLOW])
@@ -165,6 +200,30 @@ class ChainCircuit:
         deny_conditions = all_of((-denies, may_deny))
         allow_conditions = all_of((speaks, any_of((allowed, may_allow)), -allows))
         return CircuitOpinion(allows, denies, any_of((deny_conditions, allow_conditions)), deny_conditions)
+
+    def _cel_about(self, member: AuthorizerConfig, seen: SeenObject, is_strict: bool) -> CircuitOpinion:
+        """`authorizers.settlement` of all policies about one object."""
+        any_of, all_of = self._circuit.any_of, self._circuit.all_of
+        true: dict[Effect, list[int]] = {effect: [] for effect in Effect}
+        failed: dict[Effect, list[int]] = {effect: [] for effect in Effect}
+        denies_for_sure: list[int] = []
+        for policy in self._policies(member):
+            scope = self._scope(policy)
+            rails = seen.rails(policy.tree) if policy.tree is not None else Rails(FALSE, FALSE)
+            fails = all_of((scope, -rails.true, -rails.false))
+            true[policy.effect].append(all_of((scope, rails.true)))
+            failed[policy.effect].append(fails)
+            if policy.effect is Effect.DENY and is_strict:
+                denies_for_sure.append(all_of((fails, rails.missing)))
+        denied, deny_failed = any_of(true[Effect.DENY]), any_of(failed[Effect.DENY])
+        if member.failure_mode is FailureMode.DENY:
+            denies_for_sure.append(deny_failed)
+        denies = any_of((denied, *denies_for_sure))
+        withheld = any_of((*true[Effect.NO_OPINION], *failed[Effect.NO_OPINION]))
+        return CircuitOpinion(all_of((-denies, -deny_failed, -withheld, any_of(true[Effect.ALLOW]))), denies)
+
+    def _policies(self, member: AuthorizerConfig) -> list[CelPolicy]:
+        return [policy for policy in policies_of(self._snapshot) if policy.authorizer in (member.name, "")]
 
     def _rails(self, policy: CelPolicy) -> Rails:
         if policy.tree is None:

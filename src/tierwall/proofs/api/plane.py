@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tierwall.api.algebra.request import ConditionData
@@ -24,7 +25,8 @@ from tierwall.logic.cel.open_question import find_model, is_true, settle_open
 from tierwall.logic.cel.unknown import UnknownWorld
 from tierwall.logic.solver import CircuitSolver
 from tierwall.logic.unsupported import Unsupported
-from tierwall.proofs.api.chain import ChainCircuit, CircuitVerdict
+from tierwall.proofs.api.chain import ChainCircuit
+from tierwall.proofs.api.opened_reads import opened_reads, selecting_read
 from tierwall.proofs.api.region import ApiRegion
 from tierwall.proofs.api.region import read_region as read_region
 from tierwall.proofs.api.request import UnknownRequest
@@ -36,6 +38,27 @@ VERDICTS = (Verdict.ALLOW, Verdict.DENY, Verdict.NO_OPINION)
 ASSUMPTIONS = ("objects",)
 # Conflicts of the solver in one unit of effort, about a second of CPU.
 CONFLICTS = 5_000
+
+
+_SELECTS = "a policy asks about objects, of which requests select a part"
+
+
+class UndecidedRequest(Struct, frozen=True):
+    """Literals that are all true of a request about which nobody can tell, and why; perhaps some selectors show it."""
+
+    literals: list[int]
+    why: str
+    is_read: bool = False
+
+
+class RefutationQuestion(Struct, frozen=True):
+    """What is true of a counterexample: all of `wanted`, and nothing that is undecided as a whole.
+
+    Without a counterexample, nobody knows whether an undecided request would be one.
+    """
+
+    wanted: list[int]
+    undecided: tuple[UndecidedRequest, ...]
 
 
 def scope(assume: Assumptions) -> str:
@@ -59,10 +82,14 @@ def outcomes(answer: Answer) -> frozenset[Verdict]:
 def prove(snapshot: Snapshot, region: ApiRegion, claim: Claim, assume: Assumptions, effort: float) -> PlaneFinding:
     """Search for a request of the region that refutes the claim."""
 
-    def refuting(request: UnknownRequest, verdicts: Sequence[CircuitVerdict]) -> list[int]:
-        (verdict,) = verdicts
+    def refuting(request: UnknownRequest, chains: Sequence[ChainCircuit]) -> RefutationQuestion:
+        verdict = chains[0].verdict()
         literals = verdict.is_verdict(claim.verdict)
-        return list(literals) if claim.word == "never" else [-request.circuit.all_of(literals)]
+        wanted = list(literals) if claim.word == "never" else [-request.circuit.all_of(literals)]
+        undecided = (*verdict.undecided, (verdict.selects, _SELECTS))
+        return RefutationQuestion(
+            wanted, tuple(UndecidedRequest([*wanted, literal], why) for literal, why in undecided)
+        )
 
     return _search((snapshot,), region, assume, effort, refuting)
 
@@ -70,12 +97,23 @@ def prove(snapshot: Snapshot, region: ApiRegion, claim: Claim, assume: Assumptio
 def prove_change(old: Snapshot, new: Snapshot, change: Change, assume: Assumptions, effort: float) -> PlaneFinding:
     """Search for a request that is allowed now and was not, or the other way round."""
 
-    def refuting(request: UnknownRequest, verdicts: Sequence[CircuitVerdict]) -> list[int]:
-        before, after = verdicts
-        gained, kept = (after, before) if change.word == "noNew" else (before, after)
-        return [gained.allows, -kept.allows]
+    def refuting(request: UnknownRequest, chains: Sequence[ChainCircuit]) -> RefutationQuestion:
+        verdicts = [chain.verdict() for chain in chains]
+        order = slice(None, None, -1) if change.word == "noNew" else slice(None)
+        gained, kept = verdicts[order]
+        wanted = [gained.allows, -kept.allows, -gained.selects, -kept.selects]
+        reasons = [reason for verdict in verdicts for reason in verdict.undecided]
+        undecided = (UndecidedRequest([*wanted, literal], why) for literal, why in reasons)
+        reads = (
+            UndecidedRequest(literals, _SELECTS, is_read=True)
+            for literals in opened_reads(request, chains[order], (gained, kept))
+        )
+        return RefutationQuestion(wanted, (*undecided, *reads))
 
-    return _search((old, new), ApiRegion(), assume, effort, refuting)
+    def opened(request: ApiQuestion) -> ApiQuestion | None:
+        return selecting_read(request, *((new, old) if change.word == "noNew" else (old, new)))
+
+    return _search((old, new), ApiRegion(), assume, effort, refuting, opened)
 
 
 def _search(
@@ -83,29 +121,30 @@ def _search(
     region: ApiRegion,
     assume: Assumptions,
     effort: float,
-    refuting: Callable[[UnknownRequest, Sequence[CircuitVerdict]], list[int]],
+    refuting: Callable[[UnknownRequest, Sequence[ChainCircuit]], RefutationQuestion],
+    opened_by: Callable[[ApiQuestion], ApiQuestion | None] | None = None,
 ) -> PlaneFinding:
     assumed = _assumption(assume)
 
-    def build(world: UnknownWorld, opened: OpenOutcomes) -> tuple[UnknownRequest, list[int], list[tuple[int, str]]]:
+    def build(world: UnknownWorld, opened: OpenOutcomes) -> tuple[UnknownRequest, list[int], RefutationQuestion]:
         request = UnknownRequest(world, snapshots, opened)
-        verdicts = [ChainCircuit(snapshot, request).verdict() for snapshot in snapshots]
+        refutation = refuting(request, [ChainCircuit(snapshot, request) for snapshot in snapshots])
         with opened.described(lambda error: f"{error.construct} in `where`"):
             within = request.within(region)
         if assumed is not None:
             with opened.described(lambda error: f"{error.construct} in `assume.objects`"):
                 request.assume(assumed)
         request.finish()
-        undecided = [reason for verdict in verdicts for reason in verdict.undecided]
-        return request, [*within, *refuting(request, verdicts)], undecided
+        return request, within, refutation
 
     try:
-        values, opened, (request, wanted, undecided) = settle_open(build)
+        values, opened, (request, within, refutation) = settle_open(build)
     except Unsupported as error:
         return Unsolved(error.construct)
     solver = CircuitSolver(values.world.circuit)
     budget = int(effort * CONFLICTS)
-    question = [*wanted, *(-literal for literal, _ in undecided)]
+    undecided = [request.circuit.all_of(case.literals) for case in refutation.undecided]
+    question = [*within, *refutation.wanted, *(-literal for literal in undecided)]
     possible = solver.possible(question, budget)
     if possible:
         preferences = [*request.preferences(), *values.preferences()]
@@ -117,9 +156,16 @@ def _search(
     if possible is None:
         return Unsolved(f"the limit of `proofEffort: {effort:g}`")
     # What nobody can say may be so or not: a claim that holds either way is proved.
-    for literal, why in undecided:
-        if solver.possible([*wanted, literal], budget) is not False:
-            return Unsolved(why)
+    for case in refutation.undecided:
+        question = [*within, *case.literals]
+        possible = solver.possible(question, budget)
+        if possible and case.is_read and opened_by is not None:
+            find_model(solver, question, opened, values, [*request.preferences(), *values.preferences()])
+            read = opened_by(request.question(values, solver))
+            if read is not None:
+                return Candidate((), read)
+        if possible is not False:
+            return Unsolved(case.why)
     return NoCounterexample()
 
 

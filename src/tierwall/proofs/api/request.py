@@ -73,7 +73,9 @@ class UnknownRequest:
         self.carries_data = self.circuit.all_of((-self.is_about_path, self.circuit.any_of((writes, self.is_connect))))
         self._require_what_holds()
         selectors = (_present(self.request, selector).present for selector in SELECTORS)
-        self.selects_objects = self.circuit.any_of(selectors)
+        # Selectors of a request about a path or a subresource imply nothing.
+        is_collection = -self.is_about_path, self.equals("subresource", "")
+        self.selects_objects = self.circuit.all_of((self.circuit.any_of(selectors), *is_collection))
         # No single object tells whether conditions hold: requests carry no object, or select many.
         deletes_many = self.circuit.all_of((self.equals("verb", "deletecollection"), self.selects_objects))
         self.is_left_open = self.circuit.any_of((-self.carries_data, deletes_many))
@@ -127,12 +129,10 @@ class UnknownRequest:
 
     def rails(self, expression: ast.Expr) -> Rails:
         """Return when an expression is true and false, and when it depends on data that the request does not carry."""
-        names = set(ast.names(expression))
-        self._mentioned |= names
-        carried = self._with_data.rails(expression)
-        if names.isdisjoint((*DATA, _IMPERSONATED)):
+        self._mentioned |= set(ast.names(expression))
+        carried, bare = self._with_data.rails(expression), self.without_data(expression)
+        if bare is None:
             return carried
-        bare = self._without_data.rails(expression)
         choose, has_data = self.circuit.choose, -self.is_left_open
         return Rails(
             choose(has_data, carried.true, bare.true),
@@ -140,6 +140,11 @@ class UnknownRequest:
             self.circuit.all_of((-has_data, bare.missing)),
             self.circuit.all_of((-has_data, bare.missing_true)),
         )
+
+    def without_data(self, expression: ast.Expr) -> Rails | None:
+        """Return what an expression comes to where no data is known; None if it reads none."""
+        is_about_data = not set(ast.names(expression)).isdisjoint((*DATA, _IMPERSONATED))
+        return self._without_data.rails(expression) if is_about_data else None
 
     def where(self, expression: ast.Expr) -> int:
         """Return whether an expression of a region is true; data that a request does not carry is null in it."""

@@ -59,6 +59,8 @@ _NAMESPACE_METADATA = structs.replace(
     },
 )
 NAMESPACE = structs.replace(_OBJECT, fields={**_OBJECT.fields, "metadata": _NAMESPACE_METADATA})
+# An object that is there.
+SHOWN = structs.replace(_OBJECT, kinds=(ValueKind.MAP,), required=frozenset(("metadata",)))
 DATA = {
     "object": _OBJECT,
     "oldObject": _OBJECT,

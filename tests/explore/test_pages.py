@@ -165,6 +165,26 @@ def test_bad_addresses_say_what_is_wrong(lab: ExplorerLab, path: str, status: in
     assert status == 200 or answer.json()["diagnostics"]
 
 
+@pytest.mark.parametrize(
+    ("name", "decided"),
+    [
+        ("NetworkPolicy/shop/db-from-api", ["selects 1 of 7 pods: shop/db-0", "shop/api[Deployment]", "TCP 5432"]),
+        ("AdminNetworkPolicy/allow-monitoring", ["monitoring/prometheus-0 → shop/db[StatefulSet]: TCP 9090"]),
+        ("XAccessPolicy/prod/fraud-desk", ["agents/shopper calls pay of XBackend/prod/payment-service"]),
+        ("ClusterAuthorizationPolicy/alice-dev-claims", ["Allow: alice create persistentvolumeclaims, if object.spec"]),
+        ("AuthorizationPolicy/shop/small-deployments", ["Allow: a member of shop-developers create, update deploy"]),
+        ("ClusterRole/claim-user", ["is given by ClusterRoleBinding/developers-use-claims"]),
+        ("ClusterRoleBinding/developers-use-claims", ["grants its role to Group shop-developers"]),
+        ("AgentgatewayPolicy/infra/defaults", ["sets traffic.retry at Gateway/infra/edge#web, HTTPRoute/team/chat"]),
+    ],
+)
+def test_an_object_says_what_it_decides(lab: ExplorerLab, name: str, decided: list[str]) -> None:
+    document = lab.client.get(f"/policy/{name}?format=json").json()
+    for words in decided:
+        assert any(words in line for line in document["decides"]), document["decides"]
+    assert "What it decides" in lab.client.get(f"/policy/{name}").text
+
+
 SECRET = "apiVersion: v1\nkind: Secret\nmetadata: {name: token, namespace: shop}\nstringData: {key: very-secret}\n"
 
 

@@ -188,7 +188,7 @@ def _offers(explored: ExploredWorld, chosen: str) -> Markup:
     """Offer the policies of the world to begin with."""
     names = sorted(
         str(resource.reference)
-        for resource in explored.world.objects()
+        for resource in explored.world.snapshot
         if "Policy" in resource.kind or "Role" in resource.kind or resource.kind in ("Namespace", "Gateway")
     )[:MAX_OFFERED]
     if chosen and chosen not in names:

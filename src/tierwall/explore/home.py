@@ -35,7 +35,7 @@ _SPOKEN = str.maketrans({"T": " ", "Z": " UTC"})
 def home(explored: ExploredWorld, query: Query) -> Page:
     """Show what is loaded."""
     world, result = explored.world, checked(explored)
-    kinds = Counter(resource.kind for resource in world.objects())
+    kinds = Counter(resource.kind for resource in world.snapshot)
     worth = list(islice(_worth_asking(world.snapshot), QUESTIONS))
     problems = dict(result.severities)
     document: dict[str, Any] = {

@@ -12,7 +12,7 @@ from tierwall.api.resource_names import VERBS, api_resources
 from tierwall.attach.place import GATEWAY, HTTP_ROUTE, SERVICE
 from tierwall.network.model.model import network_model
 from tierwall.resources.once import per_snapshot
-from tierwall.resources.resource import list_of_maps
+from tierwall.resources.resource import Resource, list_of_maps
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.grants import offered_tools
 from tierwall.tool.model import BACKENDS, model
@@ -111,6 +111,16 @@ def _subjects(snapshot: Snapshot) -> Iterator[tuple[object, str, str]]:
             for subject in list_of_maps(binding.value.get("subjects")):
                 if isinstance(name := subject.get("name"), str):
                     yield subject.get("kind"), subject.get("namespace") or binding.namespace, name
+
+
+def bindings_of(snapshot: Snapshot, role: Resource) -> Iterator[Resource]:
+    """Yield the bindings that give a role to somebody."""
+    for key in BINDINGS:
+        for binding in snapshot.of_kind(*key):
+            given = binding.value.get("roleRef")
+            is_role = isinstance(given, Mapping) and (given.get("kind"), given.get("name")) == (role.kind, role.name)
+            if is_role and role.namespace in ("", binding.namespace):
+                yield binding
 
 
 def called(names: Iterable[str], word: str) -> Iterator[str]:

@@ -255,7 +255,7 @@ def ways_section(ways: tuple[JudgedWay, ...]) -> Markup | None:
 def decided_connections(world: World, resource: Resource) -> Iterator[str]:
     """Yield what a network policy decides: the pods that it selects and, of small worlds, the connections."""
     model = network_model(world.snapshot)
-    policy = next((policy for policy in model.policies if policy.resource is resource), None)
+    policy = next((policy for policy in model.policies if policy.resource.identity == resource.identity), None)
     if policy is None:
         return
     selected = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tierwall.api.permissions import Permission
 from tierwall.api.permissions import permissions as user_permissions
@@ -27,9 +27,11 @@ from tierwall.explore.page import (
 )
 from tierwall.render.api import permissions_document
 from tierwall.render.formats import View
+from tierwall.resources.resource import Resource
+from tierwall.world import World
 
-# The most users, and groups, that are offered.
-MAX_USERS = 200
+# The most users, and groups, that are offered, and that are asked about one policy.
+MAX_USERS, MAX_DECIDED = 200, 40
 
 
 def permissions(explored: ExploredWorld, query: Query) -> Page:
@@ -73,6 +75,25 @@ def permissions(explored: ExploredWorld, query: Query) -> Page:
     )
 
 
+def decided_permissions(world: World, resource: Resource) -> Iterator[tuple[str, str]]:
+    """Yield what a policy of the API plane says about each user and group that is named, with the address of all."""
+    snapshot, policy = world.snapshot, str(resource.reference)
+    asked: list[tuple[str, str, tuple[str, ...]]] = [(user, user, ()) for user in named.users(snapshot)[:MAX_DECIDED]]
+    asked += [(f"a member of {group}", "", (group,)) for group in named.groups(snapshot)[:MAX_DECIDED]]
+    for who, user, groups in asked:
+        href = address("/permissions", user=user, group=groups, namespace=resource.namespace)
+        for permission in user_permissions(snapshot, user, groups, resource.namespace).listed:
+            if str(permission.policy) == policy:
+                what = ", ".join((*_resources(permission), *permission.urls))
+                condition = f", if {permission.condition}" if permission.condition else ""
+                yield f"{permission.effect}: {who} {', '.join(permission.verbs)} {what}{condition}", href
+
+
+def _resources(permission: Permission) -> list[str]:
+    suffixes = [group for group in permission.groups if group] or [""]
+    return [f"{name}.{group}" if group else name for name in permission.resources for group in suffixes]
+
+
 def _named(title: str, term: str, names: Sequence[str]) -> Markup | None:
     """Show the users or groups that bindings and policies name, each with a link to its permissions."""
     if not names:
@@ -101,15 +122,13 @@ def _form(user: str, groups: tuple[str, ...], namespace: str) -> Markup:
 
 
 def _row(permission: Permission) -> Markup:
-    suffixes = [group for group in permission.groups if group] or [""]
-    resources = [f"{name}.{group}" if group else name for name in permission.resources for group in suffixes]
     condition: Child = tag("code", permission.condition) if permission.condition else "—"
     if permission.error:
         condition = f"fails: {permission.error}"
     verdict = "Conditional" if permission.condition and str(permission.effect) == "Allow" else str(permission.effect)
     return row(
         ", ".join(permission.verbs),
-        ", ".join((*resources, *permission.urls)) or "—",
+        ", ".join((*_resources(permission), *permission.urls)) or "—",
         ", ".join(permission.names) or "—",
         verdict_mark(verdict, "" if verdict != "Conditional" else "Allowed, if"),
         object_link(permission.policy) if permission.policy is not None else permission.authorizer,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from tierwall.analyze.statuses import AnyStatus
 from tierwall.core.diagnostics import InputError, UnknownName, unknown_name_diagnostic
 from tierwall.core.reference import Reference
+from tierwall.explore import named
 from tierwall.explore.findings import finding_item
 from tierwall.explore.manifest import listing, manifest, shown_value
 from tierwall.explore.markup import Child, Markup, joined, tag
@@ -21,6 +22,7 @@ from tierwall.explore.page import (
     object_link,
     opening,
 )
+from tierwall.explore.permissions import decided_permissions
 from tierwall.explore.review import checked
 from tierwall.gateway.detail import FieldDetail
 from tierwall.gateway.question import GatewayQuestion, ask_everywhere
@@ -144,6 +146,12 @@ def _facts(explored: ExploredWorld, resource: Resource) -> Iterator[tuple[str, M
 
         for words, href in decided_tools(explored.world, resource):
             yield words, link(words, href)
+    elif resource.kind.endswith("AuthorizationPolicy"):
+        for words, href in decided_permissions(explored.world, resource):
+            yield words, link(words, href)
+    elif resource.kind in ("Role", "ClusterRole"):
+        for binding in named.bindings_of(explored.world.snapshot, resource):
+            yield f"is given by {binding.reference}", joined("is given by ", object_link(binding.reference))
     elif resource.kind in ("RoleBinding", "ClusterRoleBinding"):
         for subject in list_of_maps(resource.value.get("subjects")):
             name, kind = str(subject.get("name")), str(subject.get("kind"))

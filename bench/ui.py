@@ -143,9 +143,11 @@ class Steps:
         for _ in range(times):
             start, computed = time.perf_counter(), _cpu_seconds()
             await step()
-            taken.append((time.perf_counter() - start, _cpu_seconds() - computed))
-        wall, cpu = sorted(taken)[len(taken) // 2]
-        print(f"{words:<46}{wall * 1000:>8.0f} ms, limit {limit * 1000:.0f} ms; CPU {cpu * 1000:.0f} ms")
+            wall, after = time.perf_counter() - start, _cpu_seconds()
+            taken.append((wall, *(late - early for early, late in zip(computed, after, strict=True))))
+        wall, server, page = sorted(taken)[len(taken) // 2]
+        cpu = f"CPU {server * 1000:.0f} ms of the server, {page * 1000:.0f} of the browser"
+        print(f"{words:<46}{wall * 1000:>8.0f} ms, limit {limit * 1000:.0f} ms; {cpu}")
 
     async def _pages(self, address: str, question: str) -> None:
         origin = address.partition("/?")[0]
@@ -206,12 +208,14 @@ def _processes() -> Iterator[Path]:
             yield Path("/proc", str(pid))
 
 
-def _cpu_seconds() -> float:
-    ticks = 0
+def _cpu_seconds() -> tuple[float, float]:
+    """Return what the server and what the browser has computed."""
+    ticks = {True: 0, False: 0}
     for process in _processes():
         with suppress(OSError):
-            ticks += sum(map(int, process.joinpath("stat").read_text().rpartition(")")[2].split()[11:13]))
-    return ticks / os.sysconf("SC_CLK_TCK")
+            is_server = b"\0tierwall\0" in process.joinpath("cmdline").read_bytes()
+            ticks[is_server] += sum(map(int, process.joinpath("stat").read_text().rpartition(")")[2].split()[11:13]))
+    return ticks[True] / os.sysconf("SC_CLK_TCK"), ticks[False] / os.sysconf("SC_CLK_TCK")
 
 
 def _tab_megabytes() -> float:

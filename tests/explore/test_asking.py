@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -429,6 +430,120 @@ def test_ports_and_services_lead_to_what_is_meant(
 )
 def test_other_questions_lead_to_a_page(named: ExploredWorld, text: str, hrefs: list[str]) -> None:
     assert [choice.href for choice in meanings(named.world, text).choices] == hrefs
+
+
+WEB_AND_API = "/network?from=shop%2Fweb&from=shop%2Fapi&to=shop%2Fdb&port=5432%2FTCP"
+NETPOL = "/policy/NetworkPolicy.networking.k8s.io/shop/db-from-api"
+
+
+@pytest.mark.parametrize(
+    ("text", "hrefs"),
+    [
+        # A port by name counts among several ends, too.
+        ("web, api -> db:postgres", [WEB_AND_API]),
+        ("web and api to db on postgres", [WEB_AND_API]),
+        ("web, api -> db:5432", [WEB_AND_API]),
+        ("what is exposed", ["/network"]),
+        ("what is reachable", ["/network"]),
+        ("who listens on 5432", ["/network?port=5432%2FTCP"]),
+        ("what uses port 53/udp", ["/network?port=53%2FUDP"]),
+        ("5432", ["/network?port=5432%2FTCP"]),
+        (":5432", ["/network?port=5432%2FTCP"]),
+        ("udp/53", ["/network?port=53%2FUDP"]),
+        ("ingress of db", ["/network?to=shop%2Fdb"]),
+        ("incoming traffic to db:5432", ["/network?to=shop%2Fdb&port=5432%2FTCP"]),
+        ("egress from web", ["/network?from=shop%2Fweb"]),
+        ("nc -zv db 5432", ["/network?to=shop%2Fdb&port=5432%2FTCP"]),
+        ("pods", ["/network"]),
+        ("all pods in shop", ["/network?focus=shop"]),
+        ("10.0.0.1", ["/network?from=10.0.0.1"]),
+        ("netpol", [NETPOL]),
+        ("show all network policies", [NETPOL]),
+        ("problems", ["/findings"]),
+        ("errors", ["/findings?severity=error"]),
+        ("tw203", ["/findings?code=TW203"]),
+    ],
+)
+def test_everyday_words_lead_to_a_page(examples: ExploredWorld, text: str, hrefs: list[str]) -> None:
+    assert [choice.href for choice in meanings(examples.world, text).choices] == hrefs
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("curl http://db:5432 from web", NETWORK),
+        ("nc db 5432 from web", NETWORK),
+        ("web -> [::1]:80", {**NETWORK, "to": "::1", "port": "80"}),
+        (
+            "kubectl auth can-i get pods --subresource=log --as alice",
+            {"plane": "api", "user": "alice", "verb": "get", "resource": "pods/log"},
+        ),
+        (
+            "kubectl auth can-i get pods web-0 --subresource log --as alice",
+            {"plane": "api", "user": "alice", "verb": "get", "resource": "pods/log", "name": "web-0"},
+        ),
+        (
+            "can alice get the logs of web-0 in shop",
+            {
+                "plane": "api",
+                "user": "alice",
+                "verb": "get",
+                "resource": "pods/log",
+                "name": "web-0",
+                "namespace": "shop",
+            },
+        ),
+        (
+            "alice impersonate bob",
+            {"plane": "api", "user": "alice", "verb": "impersonate", "resource": "users", "name": "bob"},
+        ),
+        (
+            "can the service account bot in ci list pods",
+            {"plane": "api", "user": "system:serviceaccount:ci:bot", "verb": "list", "resource": "pods"},
+        ),
+    ],
+)
+def test_everyday_words_ask_one_thing(examples: ExploredWorld, text: str, expected: dict[str, str]) -> None:
+    (choice,) = meanings(examples.world, text).choices
+    assert terms(choice.href) == expected
+
+
+def test_scaling_is_about_the_number_of_an_object(examples: ExploredWorld) -> None:
+    asked = [terms(choice.href) for choice in meanings(examples.world, "alice scale deployment web in shop").choices]
+    assert [each["verb"] for each in asked] == ["update", "patch"]
+    assert all((each["resource"], each["name"]) == ("deployment/scale", "web") for each in asked)
+
+
+def test_hints_are_near_what_was_typed(examples: ExploredWorld) -> None:
+    for text in ("alice pods dev", "some words in shop"):
+        (problem,) = meanings(examples.world, text).problems
+        assert "did you mean" not in (problem.hint or "")
+    (problem,) = meanings(examples.world, "alice crate pods in dev").problems
+    assert "create" in (problem.hint or "")
+
+
+def test_a_user_of_an_expression_is_found_by_a_part_of_the_name(tmp_path: Path) -> None:
+    expression = 'request.userInfo.username == "carol@corp.example" && "sre-team" in request.userInfo.groups'
+    policy = {"kind": "ClusterAuthorizationPolicy", "metadata": {"name": "carol"}}
+    policy |= {"apiVersion": "tierwall.io/v1alpha1", "spec": {"effect": "Allow", "expression": expression}}
+    (tmp_path / "policy.json").write_text(json.dumps(policy))
+    world = explored_of(tmp_path).world
+    of_carol = "/permissions?user=carol%40corp.example"
+    for text, hrefs in (
+        ("carol@corp.example", [of_carol]),
+        ("carol", [of_carol, "/policy/ClusterAuthorizationPolicy.tierwall.io/carol"]),
+        ("what can carol do", [of_carol, "/permissions?user=carol"]),
+        ("what can carol@corp.example do", [of_carol]),
+        ("sre-team", ["/permissions?group=sre-team"]),
+    ):
+        assert [choice.href for choice in meanings(world, text).choices] == hrefs
+
+
+def test_as_many_meanings_as_are_offered_may_be_more(tmp_path: Path) -> None:
+    (tmp_path / "pods.yaml").write_text("".join(POD % ("web", f"team-{number}") for number in range(40)))
+    page = ask(explored_of(tmp_path), {"q": ("web",)})
+    assert "may mean many things" in page.body
+    assert "These are the first 30" in page.body
 
 
 def test_an_arrow_with_two_heads_is_two_questions(named: ExploredWorld) -> None:

@@ -13,7 +13,7 @@ from tierwall.core.answer import Answer, Step
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.core.question import Question
 from tierwall.core.verdict import StepVerdict
-from tierwall.explore.asked.meaning import Choice
+from tierwall.explore.asked.meaning import MAX_CHOICES, Choice
 from tierwall.explore.asking import meanings
 from tierwall.explore.manifest import quoted_steps
 from tierwall.explore.markup import Child, Markup, joined, spoken, tag
@@ -90,8 +90,14 @@ def parse_query(href: str) -> Query:
 def _choices(text: str, choices: Iterable[Choice]) -> Page:
     choices = list(choices)
     items = [tag("li", link(choice.words, choice.href)) for choice in choices]
+    number, hint = f"{len(choices)} things", "Choose one. Nothing is guessed."
+    if len(choices) >= MAX_CHOICES:
+        number, hint = (
+            "many things",
+            f"These are the first {len(choices)}. A namespace or a kind before a name leaves fewer.",
+        )
     body = joined(
-        opening(f"“{text}” may mean {len(choices)} things", "Choose one. Nothing is guessed.", announced=True),
+        opening(f"“{text}” may mean {number}", hint, announced=True),
         tag("ul", items, class_="choices"),
     )
     return Page("Which one?", {"choices": [_choice_document(choice) for choice in choices]}, body, asked=text)

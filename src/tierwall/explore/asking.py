@@ -70,7 +70,7 @@ def _of_settings(snapshot: Snapshot, text: str) -> Meanings | None:
         return bounded(
             at_place(snapshot, match["place"]), "no place has this name", "name a Gateway, a route or a backend"
         )
-    match = forms.FIELD.fullmatch(text)
+    match = forms.FIELD.fullmatch(text) or forms.FIELD_OF.fullmatch(text)
     choices = list(at_place(snapshot, match["place"])) if match is not None else []
     return bounded(iter(choices)) if choices else None
 
@@ -125,6 +125,8 @@ def _word(snapshot: Snapshot, word: str) -> Meanings:
     for name in dict.fromkeys((word, word.lower())):
         if choices := list(things(snapshot, name)):
             return bounded(iter(choices))
+    if forms.PORT.fullmatch(word) and (meant := network.about_one_end(snapshot, word)) is not None:
+        return meant
     if split_port(word)[1].text and not (reaching := network.between(snapshot, "*", word)).problems:
         return reaching
     return unclear(
@@ -151,6 +153,10 @@ def _question(snapshot: Snapshot, text: str) -> Meanings:
     # Before arrows: a verb in second place says who asks what, even in `alice bind clusterroles to …`.
     if what and verb.lower() in forms.BELOW_PODS:
         what = api.below_pods(snapshot, verb.lower(), what)
+    if verb.lower() in forms.SCALING and what and api.is_resource(snapshot, what):
+        what = api.scaled(what)
+    if api.verb_of(verb) == "impersonate" and what and not api.is_resource(snapshot, what):
+        what = f"users {what}"
     if (access := forms.ACCESS.match(rest)) and api.is_resource(snapshot, rest[access.end() :]):
         verb, what = "read", rest[access.end() :]
     if what and (verbs := api.verbs_of(verb)):
@@ -172,7 +178,9 @@ def _question(snapshot: Snapshot, text: str) -> Meanings:
     choices = [*network.two_ends(snapshot, words), *tools.calls(snapshot, plain)] if len(words) > 1 else []
     named_so = forms.OBJECT.fullmatch(plain)
     choices = choices or list(things(snapshot, named_so["name"] if named_so else plain))
-    return bounded(iter(choices), *_unreadable(text, tools.near_gateway(snapshot, plain) or _near_verb(verb, what)))
+    return bounded(
+        iter(choices), *_unreadable(text, tools.near_gateway(snapshot, plain) or _near_verb(snapshot, verb, what))
+    )
 
 
 def _requests(snapshot: Snapshot, who: str, verbs: tuple[str, ...], what: str, plain: str) -> Iterator[Choice]:
@@ -194,5 +202,5 @@ def _unreadable(text: str, hint: str = "") -> tuple[str, str]:
     return f"`{shortened(text, 200)}` is not a question that can be read", hint
 
 
-def _near_verb(verb: str, what: str) -> str:
-    return near_miss(verb.lower(), VERBS) if what else ""
+def _near_verb(snapshot: Snapshot, verb: str, what: str) -> str:
+    return near_miss(verb.lower(), VERBS) if api.is_resource(snapshot, what) else ""

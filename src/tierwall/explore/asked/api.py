@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
 from tierwall.api.resource_names import VERBS, api_resources
@@ -16,7 +16,8 @@ from tierwall.resources.snapshot import Snapshot
 
 def permissions(snapshot: Snapshot, name: str, namespace: str = "") -> Iterator[Choice]:
     """Yield the permissions of the users and of the group that have a name."""
-    for user in named.called(named.users(snapshot), name):
+    users = named.users(snapshot)
+    for user in list(named.called(users, name)) or _in_part(users, name):
         words = f"What {user} may do{_inside(namespace)}"
         yield Choice(words, address("/permissions", user=user, namespace=namespace))
     if name in named.groups(snapshot):
@@ -32,7 +33,9 @@ def all_of(snapshot: Snapshot, who: str, kind: str, namespace: str) -> Iterator[
     known = list(permissions(snapshot, who, namespace))
     name = f"{named.ACCOUNT}{who.replace('/', ':', 1)}" if is_account and "/" in who else who
     words = f"What {name} may do{_inside(namespace)}"
-    yield from known or [Choice(words, address("/permissions", user=name, namespace=namespace))]
+    yield from known
+    if name not in named.groups(snapshot) and not any(named.called(named.users(snapshot), who)):
+        yield Choice(words, address("/permissions", user=name, namespace=namespace))
 
 
 def _of_members(group: str, namespace: str) -> Choice:
@@ -73,6 +76,12 @@ def below_pods(snapshot: Snapshot, verb: str, rest: str) -> str:
     return f"pods/{verb} {name if is_resource(snapshot, resource) else rest}"
 
 
+def scaled(rest: str) -> str:
+    """Return what somebody scales, as the resource that has the number: `deployments/scale web`."""
+    resource, *name = forms.SOME.sub("", rest, count=1).replace("/", " ").split()
+    return " ".join((f"{resource}/scale", *name))
+
+
 def requests(snapshot: Snapshot, who: str, verbs: tuple[str, ...], rest: str) -> Iterator[Choice]:
     """Yield the questions whether somebody may do something; nothing if the rest is not a resource with a name."""
     read = _read(snapshot, rest)
@@ -99,7 +108,7 @@ def _subjects(snapshot: Snapshot, who: str) -> Iterator[tuple[str, str]]:
         return
     users = named.users(snapshot)
     if match := forms.ACCOUNT.fullmatch(who):
-        name = match["name"]
+        name = f"{match['namespace']}/{match['name']}" if match["namespace"] else match["name"]
         known = [user for user in named.called(users, name) if user.startswith(named.ACCOUNT)]
         yield from ((user, "") for user in known)
         if not known:
@@ -111,10 +120,15 @@ def _subjects(snapshot: Snapshot, who: str) -> Iterator[tuple[str, str]]:
     yield from ((user, "") for user in named.called(users, who))
     if who in named.groups(snapshot):
         yield "", who
-    # `jane` for `jane@example.com` or `oidc:jane`.
-    parts = [user for user in users[:MAX_COMPARED] if who in (user.partition("@")[0], user.partition(":")[2])]
-    yield from ((user, "") for user in (parts or get_close_matches(who, users[:MAX_COMPARED], n=3, cutoff=0.8)))
+    yield from (
+        (user, "") for user in (_in_part(users, who) or get_close_matches(who, users[:MAX_COMPARED], n=3, cutoff=0.8))
+    )
     yield who, ""
+
+
+def _in_part(users: Sequence[str], name: str) -> list[str]:
+    """Return the users of whose names this is a part: `jane` of `jane@example.com` or `oidc:jane`."""
+    return [user for user in users[:MAX_COMPARED] if name in (user.partition("@")[0], user.partition(":")[2])]
 
 
 def _read(snapshot: Snapshot, rest: str) -> list[tuple[str, dict[str, str]]] | None:
@@ -124,6 +138,7 @@ def _read(snapshot: Snapshot, rest: str) -> list[tuple[str, dict[str, str]]] | N
     if match := forms.IN.search(f" {rest}"):
         namespace = match[1]
         rest = f" {rest}".replace(match[0], "", 1).strip()
+    rest = forms.LOGS.sub("pods/log", rest, count=1) if forms.LOGS.match(rest) else rest
     resource, _, name = forms.SOME.sub("", rest, count=1).partition(" ")
     name = forms.CALLED.sub("", name.strip(), count=1)
     if not resource or resource.startswith("-") or name.startswith("-") or " " in name:
@@ -159,10 +174,13 @@ def subject_and_rest(snapshot: Snapshot, text: str) -> tuple[str, str]:
 
 def as_kubectl(rest: str) -> str:
     """Return what `kubectl auth can-i` asks, in the order of a sentence; nothing if it is about a user with groups."""
-    words, subjects, kept = iter(rest.split()), [], []
+    words, subjects = iter(rest.split()), list[str]()
+    kept: list[str] = []
     for word in words:
         flag, _, value = word.partition("=")
-        if flag in ("--as", "--as-group"):
+        if flag == "--subresource":
+            kept = [*kept[:1], f"{kept[1]}/{value or next(words, '')}", *kept[2:]] if len(kept) > 1 else kept
+        elif flag in ("--as", "--as-group"):
             value = value or next(words, "")
             subjects.append(value if flag == "--as" else f"group {value}")
         else:

@@ -103,6 +103,24 @@ REACHES_WHOM = re.compile(
     r"|(?:what|whom?)\s+(?P<it>\S+)\s+reaches(?P<its>\s+(?:on|at|over|via)\s+\S.*)?",
     re.IGNORECASE,
 )
+# `ingress of db`, `egress from web`.
+DIRECTION = re.compile(
+    r"(?:the\s+|all\s+)*(?:(?P<arriving>ingress|inbound|incoming)|egress|outbound|outgoing)(?:\s+(?:connections?|traffic))?"
+    r"\s+(?:of|to|for|into|from)\s+(?P<end>\S.*)",
+    re.IGNORECASE,
+)
+# As somebody would try it: `curl http://db from web`.
+TRIED = re.compile(
+    r"(?:curl|wget|ping|telnet|ssh|psql|nc|dial|connect\s+to|reach)(?:\s+-\w+)*\s+(?P<end>\S+(?:\s+\d+)?)"
+    r"(?:\s+from\s+(?P<who>\S+))?",
+    re.IGNORECASE,
+)
+# A port and nobody beside it.
+PORT = re.compile(
+    r"(?:(?:who|what)\s+(?:\w+\s+)?(?:listen(?:s|ing)?|uses?)\s+(?:on\s+|at\s+)?)?(?:port\s+|:)?"
+    r"(?:(?P<before>tcp|udp|sctp)[/\s]\s*)?(?:port\s+)?(?P<port>\d{1,5})(?:[/\s](?P<after>tcp|udp|sctp))?",
+    re.IGNORECASE,
+)
 _WHERE = r"(?:\s+(?:in|-n|inside)\s+(?:the\s+)?(?:namespace\s+)?(?P<where>\S+)(?:\s+namespace)?)?"
 _MEMBERS = (
     r"(?P<members>(?:(?:the\s+)?(?:members?\s+of|users?\s+in)\s+)?(?:the\s+)?(?:user|group|service\s*account|sa)\s+"
@@ -128,7 +146,10 @@ TOOLS_OF = re.compile(
 MEMBERS = re.compile(
     r"(?:the\s+|a\s+)?(?:members?\s+of(?:\s+(?:the\s+)?group)?|group|users?\s+in)\s+(?P<name>\S+)", re.IGNORECASE
 )
-ACCOUNT = re.compile(r"(?:(?:the\s+)?service\s*account|sa)[\s/]+(?P<name>\S+)", re.IGNORECASE)
+ACCOUNT = re.compile(
+    r"(?:(?:the\s+)?service\s*account|sa)[\s/]+(?P<name>\S+)(?:\s+(?:in|of|from)\s+(?P<namespace>\S+)(?=$|\s+\S+\s+\S))?",
+    re.IGNORECASE,
+)
 USER = re.compile(r"(?:the\s+)?user\s+(?=\S+\s)", re.IGNORECASE)
 CAN_I = re.compile(r"(?:kubectl\s+)?(?:auth\s+|tierwall\s+)?can-i\s+(?P<rest>\S.*)", re.IGNORECASE)
 SETTINGS = re.compile(
@@ -136,13 +157,18 @@ SETTINGS = re.compile(
     r"|count|hold))?(?:\s+(?:of|at|for|to|on|in))?\s+(?P<place>\S.*)",
     re.IGNORECASE,
 )
+_FIELD = r"(?:time-?outs?|retr(?:y|ies)|rate\s*-?limits?|tls|cors|auth\w*|jwt|mirror\w*|headers?|[a-z]+\.[a-z][\w.]*)"
 FIELD = re.compile(
-    r"(?:(?:what|why|which)\s+(?:is|are)\s+)?(?:the\s+)?(?:(?:request|connect)\s+)?"
-    r"(?:time-?outs?|retr(?:y|ies)|rate\s*-?limits?|tls|cors|auth\w*|jwt|mirror\w*|headers?|[a-z]+\.[a-z][\w.]*)"
+    rf"(?:(?:what|why|which)\s+(?:is|are)\s+)?(?:the\s+)?(?:(?:request|connect)\s+)?{_FIELD}"
     r"\s+(?:set\s+)?(?:of|at|for|on)\s+(?P<place>\S+)(?:\s+\S+)?",
     re.IGNORECASE,
 )
-RULE = re.compile(r"\s+rule\s+(?P<rule>\S+)$", re.IGNORECASE)
+# `what timeout does chat have`, `retry chat`.
+FIELD_OF = re.compile(
+    rf"(?:(?:what|which)\s+)?{_FIELD}\s+(?:(?:does|do|has|is)\s+)?(?P<place>\S+?)(?:\s+(?:have|has|get|use)s?)?",
+    re.IGNORECASE,
+)
+RULE = re.compile(r"(?:^|\s+)rule\s+(?P<rule>\S+)$", re.IGNORECASE)
 BETWEEN = re.compile(r"\s*,\s*|\s+(?:for|at|of|through|via|on|and|in|->|→)\s+", re.IGNORECASE)
 NOT = re.compile(rf"(?:{_MAYNT}\s+)?{_NOT}", re.IGNORECASE)
 # Several names on one side.
@@ -165,6 +191,7 @@ IN = re.compile(r"\s+(?:in|inside|-n|--namespace)[\s=]+(?:the\s+)?(?:namespace\s
 ACCESS = re.compile(r"(?:have|has|having)\s+(?:read\s+)?access\s+to\s+(?=\S)", re.IGNORECASE)
 # What is done inside a pod creates a resource below it.
 BELOW_PODS = ("exec", "attach", "portforward")
+SCALING = ("scale", "scales", "resize")
 # The verbs that leave an object there.
 CHANGES = ("change", "edit", "update", "apply", "replace")
 TO = re.compile(r"(?:(?:read\s+|write\s+)?access\s+to|into|to|in)\s+", re.IGNORECASE)
@@ -184,7 +211,10 @@ SPOKEN_VERBS = {
     "exec": ("create",),
     "attach": ("create",),
     "portforward": ("create",),
+    "scale": ("update", "patch"),
 }
+# What is asked about a log is asked about a resource below its pod.
+LOGS = re.compile(r"(?:the\s+)?logs?(?:\s+(?:of|from|for))?(?:\s+(?:the\s+)?pods?(?=\s|$))?", re.IGNORECASE)
 
 
 def has_arrow(text: str) -> bool:

@@ -33,9 +33,20 @@ def about_one_end(snapshot: Snapshot, text: str) -> Meanings | None:
     if match := forms.REACHES_WHOM.fullmatch(text):
         port = match["port"] or match["its"] or ""
         return _reaches_whom(snapshot, match["end"] or match["it"], split_port(f"x{port}")[1])
+    if match := forms.DIRECTION.fullmatch(text):
+        end, port_of_end = split_port(match["end"])
+        return _who_reaches(snapshot, match["end"]) if match["arriving"] else _reaches_whom(snapshot, end, port_of_end)
+    if (match := forms.TRIED.fullmatch(text)) and any(ends(snapshot, split_port(match["end"])[0], is_target=True)):
+        who = match["who"]
+        return between(snapshot, who, match["end"]) if who else _who_reaches(snapshot, match["end"])
+    if match := forms.PORT.fullmatch(text):
+        return _on_port(AskedPort(match["port"], (match["before"] or match["after"] or "TCP").upper()))
     if match := forms.REACHED.fullmatch(text):
         end, port = match["end"], match["port"] or ""
         who = (match["who"] or "").strip()
+        if not who and end.lower() in forms.EVERYBODY:
+            words = "Ways in from outside, and pods that no policy protects"
+            return Meanings((Choice(words, address("/network", port=split_port(f"x{port}")[1].listed)),))
         if not who or who.lower() in forms.EVERYBODY:
             return _who_reaches(snapshot, f"{end}{port}")
         if end.lower() in forms.EVERYBODY:
@@ -63,7 +74,9 @@ def _reached(snapshot: Snapshot, end: AskedEnd, port: AskedPort) -> Iterator[tup
     names = behind(snapshot, service) if service else ()
     shown = f"{', '.join(names)}, behind {service}"
     if is_service:
-        ports = ports_behind(snapshot, service, port) if port.text else [port]
+        ports = list(ports_behind(snapshot, service, port)) if port.text else [port]
+        # No port of the Service, but perhaps one of its pods.
+        ports = ports or [port] * any(port in ports_of(snapshot, name, AskedPort()) for name in names)
         yield from ((shown, names, known) for known in ports if names)
         return
     direct = [port] if port.listed or not port.text else list(ports_of(snapshot, end.name, port))
@@ -87,12 +100,13 @@ def _reaches_whom(snapshot: Snapshot, text: str, port: AskedPort) -> Meanings:
 def between(snapshot: Snapshot, source: str, destination: str) -> Meanings:
     """Return what a question about two ends means, each of which may be several, or everybody."""
     destination, port = split_port(destination)
-    if not source.strip() or not destination or destination.startswith(":"):
+    is_port_alone = destination.startswith(":") and parse_address(destination) is None
+    if not source.strip() or not destination or is_port_alone:
         return unclear("a connection has two ends", "write `shop/web -> shop/db:5432`")
     if source.lower() in forms.EVERYBODY and not _named(snapshot, source):
         everybody = forms.EVERYBODY if not _named(snapshot, destination) else ()
         if destination.lower() in everybody:
-            return Meanings((Choice(f"Who reaches whom{_on(port)}", address("/network", port=port.listed)),))
+            return _on_port(port)
         return _who_reaches(snapshot, f"{destination}{_typed(port)}")
     if destination.lower() in forms.EVERYBODY and not _named(snapshot, destination):
         return _reaches_whom(snapshot, source, port)
@@ -101,7 +115,9 @@ def between(snapshot: Snapshot, source: str, destination: str) -> Meanings:
         return unknown(snapshot, *missing)
     sources, destinations = ([end for meant in side.values() for end in meant] for side in sides)
     if not port.is_one or any(len(side) > 1 for side in sides):
-        return Meanings(tuple(_list_of_many(sources, destinations, port)))
+        return bounded(
+            _list_of_many(snapshot, sources, destinations, port), _no_port(destination, port), "write its number"
+        )
     choices = first_of(connections(snapshot, sources, destinations, port))
     if choices:
         return Meanings(choices)
@@ -109,6 +125,10 @@ def between(snapshot: Snapshot, source: str, destination: str) -> Meanings:
         return unclear(_no_port(destination, port), "write its number")
     shown = f"[{destination}]" if parse_address(destination) is not None and ":" in destination else destination
     return unclear("on which port?", f"add one: `{source} -> {shown}:443`")
+
+
+def _on_port(port: AskedPort) -> Meanings:
+    return Meanings((Choice(f"Who reaches whom{_on(port)}", address("/network", port=port.listed)),))
 
 
 def in_both_directions(snapshot: Snapshot, left: str, right: str) -> Meanings:
@@ -143,12 +163,17 @@ def _several(snapshot: Snapshot, text: str, is_target: bool) -> dict[str, list[A
 
 
 def _list_of_many(
-    sources: Collection[AskedEnd], destinations: Collection[AskedEnd], port: AskedPort
+    snapshot: Snapshot, sources: Collection[AskedEnd], destinations: Collection[AskedEnd], port: AskedPort
 ) -> Iterator[Choice]:
-    """Yield the list of connections between several ends, or on several ports."""
-    here, there = ([end.name for end in side] for side in (sources, destinations))
-    words = f"Who of {', '.join(here)} reaches {', '.join(there)}{_on(port)}"
-    yield Choice(words, address("/network", from_=here, to=there, port=port.listed))
+    """Yield the list of connections between several ends, or on several ports: one for each number of a name."""
+    here = [end.name for end in sources]
+    by_port: dict[AskedPort, dict[str, str]] = {}
+    for each in destinations:
+        for shown, names, known in _reached(snapshot, each, port):
+            by_port.setdefault(known, {}).update(dict.fromkeys(names, shown))
+    for known, reached in by_port.items():
+        words = f"Who of {', '.join(here)} reaches {', '.join(dict.fromkeys(reached.values()))}{_on(known)}"
+        yield Choice(words, address("/network", from_=here, to=list(reached), port=known.listed))
 
 
 def unknown(snapshot: Snapshot, *names: str) -> Meanings:

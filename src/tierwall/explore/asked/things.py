@@ -9,16 +9,22 @@ from tierwall.api.resource_names import api_resources
 from tierwall.explore import named
 from tierwall.explore.asked import forms
 from tierwall.explore.asked.api import permissions
-from tierwall.explore.asked.ends import pod_namespaces
+from tierwall.explore.asked.ends import pod_namespaces, split_port
 from tierwall.explore.asked.meaning import Choice
 from tierwall.explore.asked.tools import callers, is_named
 from tierwall.explore.page import address, policy_address
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
+from tierwall.values.addresses import parse_address
 
 _EXPOSURE = re.compile(
     r"(?:(?:what|which|who)(?:\s+\w+)?\s+(?:is|are)\s+)?(?:(?:un|not\s+)protected(?:\s+\w+)?|exposure|exposed|ways\s+in)",
+    re.IGNORECASE,
+)
+# Words for what is wrong, and the code of a finding.
+_FINDINGS = re.compile(
+    r"(?:all\s+)?(?:problems?|issues?|what\s+is\s+wrong|check|(?P<severity>error|warning|note)s?|(?P<code>TW\d{3}))",
     re.IGNORECASE,
 )
 _PAGES = ("network", "tools", "settings", "permissions", "findings", "change")
@@ -28,8 +34,17 @@ def things(snapshot: Snapshot, word: str) -> Iterator[Choice]:
     """Yield what has a name."""
     if _EXPOSURE.fullmatch(word):
         yield Choice("Ways in from outside, and pods that no policy protects", "/network")
+    if match := _FINDINGS.fullmatch(word):
+        narrow = {name: value for name, value in match.groupdict("").items() if value}
+        shown = {"severity": str.lower, "code": str.upper}
+        terms = {name: shown[name](value) for name, value in narrow.items()}
+        yield Choice(" ".join(("Findings", *terms.values())), address("/findings", **terms))
     if word.lower() in _PAGES:
         yield Choice(f"The page {word.title()}", f"/{word.lower()}")
+    if word.lower() in ("pods", "all pods", "workloads"):
+        yield Choice("Who reaches whom", "/network")
+    if not word.endswith("*") and (all_in := split_port(word)[0]).endswith("/*"):
+        word = all_in
     namespace = word.removeprefix("namespace ").removesuffix("/*").removesuffix("/")
     if namespace in pod_namespaces(snapshot):
         yield Choice(f"Who reaches namespace {namespace}, and whom it reaches", address("/network", focus=namespace))
@@ -37,12 +52,24 @@ def things(snapshot: Snapshot, word: str) -> Iterator[Choice]:
     for end in named.ends(snapshot).get(bare, ()):
         if word in (end, bare):
             yield Choice(f"Who reaches {end}, and whom it reaches", address("/network", focus=end))
+    if parse_address(word) is not None:
+        yield Choice(f"Whom {word} reaches", address("/network", from_=word))
     for caller in callers(snapshot, word):
         yield Choice(f"The tools that {caller} may call", address("/tools", caller=caller))
     members = forms.MEMBERS.fullmatch(word)
     yield from permissions(snapshot, members["name"] if members else word)
+    yield from _of_kind(snapshot, word)
     for resource in objects(snapshot, word):
         if resource.kind != "Pod":
+            yield Choice(str(resource.reference), object_address(resource))
+
+
+def _of_kind(snapshot: Snapshot, text: str) -> Iterator[Choice]:
+    """Yield the objects of a kind: `netpol`, `all network policies`. Pods are on the page Network."""
+    word = re.sub(r"^(?:(?:all|the|every|any|list|show)\s+)+", "", text.lower()).replace(" ", "")
+    plurals = _kinds(snapshot).get(word, frozenset())
+    for resource in snapshot if plurals else ():
+        if resource.kind.lower() in plurals and resource.kind != "Pod":
             yield Choice(str(resource.reference), object_address(resource))
 
 

@@ -18,7 +18,24 @@ from tierwall.tool.model import BACKENDS, model
 from tierwall.tool.protocol import BY_URI, CALL, KNOWN_METHODS, MUST_HAVE_NAME
 from tierwall.tool.ways import BackendWay, routed_ways, unrouted_ways
 
-_FILLING = ("may", "can", "call", "use", "calls", "uses", "calling", "using", "the", "a", "tool", "named", "called")
+_FILLING = (
+    "may",
+    "can",
+    "call",
+    "use",
+    "calls",
+    "uses",
+    "calling",
+    "using",
+    "the",
+    "a",
+    "tool",
+    "named",
+    "called",
+    "denied",
+    "refused",
+    "allowed",
+)
 _ANY = ("anything", "everything", "any", "all", "*", "tools")
 
 

@@ -150,6 +150,7 @@ def test_every_page_is_whole_and_answers_json(lab: ExplorerLab, path: str) -> No
         ("/ask?plane=network&from=a/b&to=c/d&port=1", 404),
         ("/ask?plane=network&from=shop/web&to=shop/db&port=no", 400),
         ("/ask?plane=nothing", 400),
+        (f"/ask?plane=tool&gateway=prod/prod-gateway&caller=a/b&tool=x&arguments={'[' * 5_000}", 400),
         ("/ask?plane=network&colour=red", 400),
         ("/network?focus=nowhere", 404),
         ("/network?port=99999999", 400),

@@ -122,8 +122,8 @@ def question_of(query: Query) -> Question:
 
 def _value(plane_name: str, key: str, text: str) -> Any:
     if key in _STRUCTURED:
-        # What is no JSON is a text, and the question says what it expects.
-        with suppress(DecodeError):
+        # What is no JSON, or too deep, is a text, and the question says what it expects.
+        with suppress(DecodeError, RecursionError):
             return decode(text)
     if key in _NUMBERS and text.isascii() and text.isdigit() and len(text) < 10:
         return int(text)

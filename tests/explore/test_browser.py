@@ -174,6 +174,7 @@ async def test_a_change_is_compared_as_one_types(context: BrowserContext, lab: E
     ):
         await page.get_by_role("button", name=name).click()
         await expect(page.locator("#told")).to_contain_text(told)
+        await expect(page.locator("#told")).to_be_in_viewport(ratio=1)
         assert copied in await page.evaluate("navigator.clipboard.readText()")
     await field.fill("a: [")
     await expect(page.locator("#result .problems")).to_contain_text("change.yaml:1")

@@ -186,6 +186,12 @@ def test_an_object_says_what_it_decides(lab: ExplorerLab, name: str, decided: li
     assert "What it decides" in lab.client.get(f"/policy/{name}").text
 
 
+def test_a_wrong_name_stays_in_its_form(lab: ExplorerLab) -> None:
+    page = lab.client.get("/network?focus=shp&port=80").text
+    assert '<input name="focus" value="shp"' in page
+    assert '<input name="port" value="80"' in page
+
+
 SECRET = "apiVersion: v1\nkind: Secret\nmetadata: {name: token, namespace: shop}\nstringData: {key: very-secret}\n"
 
 

@@ -96,6 +96,7 @@ def network(explored: ExploredWorld, query: Query) -> Page:
     snapshot = explored.world.snapshot
     # A field of the form may hold several names.
     query = {**query, **{name: tuple(",".join(given(query, name)).split(",")) for name in FILTERS}}
+    filters = {name: given(query, name) for name in FILTERS if given(query, name)}
     try:
         reached = narrowed(snapshot, query)
         # Ways in are about everybody who comes from outside.
@@ -103,8 +104,9 @@ def network(explored: ExploredWorld, query: Query) -> Page:
         destinations = given(query, "to") or given(query, "focus")
         ways = explored.world.ways_in(destinations, given(query, "port")) if from_outside else ()
     except InputError as error:
-        return failed("Who reaches whom", error, "network")
-    filters = {name: given(query, name) for name in FILTERS if given(query, name)}
+        # What was typed stays in the form, to be corrected.
+        page = failed("Who reaches whom", error, "network")
+        return msgspec.structs.replace(page, body=joined(page.body, _form(filters)))
     unprotected = () if filters else reached.unprotected()
     report = listing.ConnectionReport(reached, ways, unprotected, reached.parts)
     words = [part for name, values in filters.items() for value in values for part in (f"--{name}", value)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from tierwall.api.permissions import Permission
 from tierwall.api.permissions import permissions as user_permissions
 from tierwall.core.diagnostics import InputError
@@ -51,7 +53,8 @@ def permissions(explored: ExploredWorld, query: Query) -> Page:
     try:
         permitted = user_permissions(world.snapshot, user, groups, namespace)
     except InputError as error:
-        return failed("Permissions", error, "permissions")
+        page = failed("Permissions", error, "permissions")
+        return replace(page, body=joined(page.body, _form(user, groups, namespace)))
     omissions = world.omissions("api")
     who = user or f"a member of {', '.join(groups)}"
     title = f"What {who} may do" + (f" in {namespace}" if namespace else "")

@@ -24,11 +24,11 @@ async function compare() {
   if (!page) {
     const words = answer?.status === 413 ? "The change is too large: 4 MB are the most." : `This was not compared. ${unanswered(html == null ? null : answer)}`;
     result.replaceChildren(Object.assign(document.createElement("p"), { className: "problems", textContent: words }));
-    return say(words);
+    return say(words, true);
   }
   result.replaceChildren(...page.childNodes);
   prepare(result);
-  say(result.querySelector("h2")?.textContent ?? "");
+  say(result.querySelector("h2")?.textContent ?? "", true);
   keep();
 }
 function soon() { clearTimeout(waiting); waiting = setTimeout(compare, 150); }

@@ -5,7 +5,16 @@ import * as table from "./table.js";
 document.documentElement.classList.add("scripted");
 const main = document.getElementById("main"), field = document.getElementById("ask"), told = document.getElementById("told");
 
-export const say = (words) => { told.textContent = ""; requestAnimationFrame(() => { told.textContent = words; }); };
+// Says something in a corner of the window for a while; `heard` is only read aloud, because the page shows it already.
+const SAID_MS = 6000;
+let saying;
+export function say(words, heard = false) {
+  clearTimeout(saying);
+  told.textContent = "";
+  told.classList.toggle("heard", heard);
+  requestAnimationFrame(() => { told.textContent = words; });
+  saying = setTimeout(() => { told.textContent = ""; }, SAID_MS);
+}
 export function prepare(root) { table.prepare(root); drawing.prepare(root); }
 prepare(document);
 
@@ -69,7 +78,7 @@ function problem(words, isFinal = false) {
   if (text.textContent !== words) {
     text.textContent = words;
     // What was hidden until now is not read aloud by itself.
-    if (words) say(words);
+    if (words) say(words, true);
   }
   again.hidden = !isFinal;
   badge.hidden = !words;

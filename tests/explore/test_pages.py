@@ -186,6 +186,22 @@ def test_an_object_says_what_it_decides(lab: ExplorerLab, name: str, decided: li
     assert "What it decides" in lab.client.get(f"/policy/{name}").text
 
 
+def test_findings_that_are_not_there_do_not_hide_others(lab: ExplorerLab) -> None:
+    page = lab.client.get("/findings?code=TW999").text
+    assert "There is no such finding." in page
+    assert 'href="/findings">Show all' in page
+
+
+def test_what_is_written_anew_says_where_it_stands(tmp_path: Path) -> None:
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "r"}, "rules": []}
+    (tmp_path / "role.json").write_text(f"\n{json.dumps(role)}")
+    lab = ExplorerLab(tmp_path)
+    try:
+        assert "role.json:2, written as YAML" in lab.client.get("/policy/ClusterRole/r").text
+    finally:
+        lab.close()
+
+
 def test_a_wrong_name_stays_in_its_form(lab: ExplorerLab) -> None:
     page = lab.client.get("/network?focus=shp&port=80").text
     assert '<input name="focus" value="shp"' in page

@@ -52,8 +52,9 @@ def findings(explored: ExploredWorld, query: Query) -> Page:
     words = ", ".join(counted(result.severities[word], word) for word in _SHAPES if result.severities[word])
     if accepted := len(result.reviewed.accepted):
         words = f"{words or 'None'}; {accepted:,} more accepted in the manifests"
+    nothing = "Nothing is wrong with what was read." if not narrowed else "There is no such finding."
     body = joined(
-        opening("Findings", words or "Nothing is wrong with what was read.", announced=True),
+        opening("Findings", words or nothing, announced=True),
         tag(
             "nav",
             [
@@ -64,7 +65,9 @@ def findings(explored: ExploredWorld, query: Query) -> Page:
             ],
             class_="tabs",
             aria_label="Group the findings",
-        ),
+        )
+        if groups
+        else None,
         _narrowing(narrowed),
         *_sections(groups, by),
         omission_list(result.not_considered),

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tierwall.core.answer import Step
 from tierwall.core.source import Path
@@ -26,13 +27,15 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 class Manifest(Struct, frozen=True):
-    """The text of one object: its lines, the number of the first, and the file, which is empty for a cluster."""
+    """The text of one object: its lines, the number of the first, and the file; without one it was written anew."""
 
     lines: tuple[str, ...]
     first: int
     file: str
     resource: Resource
     is_cut: bool = False
+    # Where the object stands if its text was written anew.
+    written_from: str = "as the cluster has it"
 
     def marked_lines(self, path: Path) -> range:
         """Return the lines of a part: from where it begins to the line before something is indented no deeper."""
@@ -68,7 +71,9 @@ def manifest(resource: Resource, line: LineLookup) -> Manifest:
         again = read.resources[0] if read.resources else resource
         lines = text.removeprefix("---\n").rstrip("\n").split("\n")
         first = 2 if text.startswith("---\n") else 1
-        return Manifest(tuple(lines[:MAX_LINES]), first, "", again, len(lines) > MAX_LINES)
+        in_file = f"{at.file}:{at.line}, written as YAML" if at is not None and not at.is_in_cluster else ""
+        anew = Manifest(tuple(lines[:MAX_LINES]), first, "", again, len(lines) > MAX_LINES)
+        return replace(anew, written_from=in_file) if in_file else anew
     number = at.line
     lines = []
     while len(lines) <= MAX_LINES and (text_line := line(at.file, number)) is not None:
@@ -111,7 +116,7 @@ def listing(shown: Manifest, marked: Iterable[int] = (), label: str = "", only_m
         rows.append(tag("li", number_tag, tag("code", content), id=anchor, class_=hit))
     if shown.is_cut:
         rows.append(tag("li", "… the manifest is longer", class_="gap"))
-    where = shown.file or "as the cluster has it"
+    where = shown.file or shown.written_from
     return tag(
         "figure",
         tag("figcaption", where),

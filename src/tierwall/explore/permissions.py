@@ -85,7 +85,11 @@ def decided_permissions(world: World, resource: Resource) -> Iterator[tuple[str,
     asked += [(f"a member of {group}", "", (group,)) for group in named.groups(snapshot)[:MAX_DECIDED]]
     for who, user, groups in asked:
         href = address("/permissions", user=user, group=groups, namespace=resource.namespace)
-        for permission in user_permissions(snapshot, user, groups, resource.namespace).listed:
+        try:
+            permitted = user_permissions(snapshot, user, groups, resource.namespace)
+        except InputError:
+            return  # No API server starts with such authorizers, so nothing is decided.
+        for permission in permitted.listed:
             if str(permission.policy) == policy:
                 what = ", ".join((*_resources(permission), *permission.urls))
                 condition = f", if {permission.condition}" if permission.condition else ""

@@ -81,9 +81,8 @@ def _listener(finder: ResourceFinder, gateway: Resource, name: object, listener_
     """Find a listener by name, on the Gateway before its ListenerSets; without a name, the only one there is."""
     listeners = gateway_listeners(finder.snapshot, gateway)
     if listener_set is not None:
-        owners = {listener.owner for listener in listeners if listener.owner is not gateway}
-        owners = {owner for owner in owners if f"{owner.namespace}/{owner.name}" == listener_set}
-        listeners = tuple(listener for listener in listeners if listener.owner in owners)
+        apart = (listener for listener in listeners if listener.owner is not gateway)
+        listeners = tuple(each for each in apart if f"{each.owner.namespace}/{each.owner.name}" == listener_set)
     names = list(dict.fromkeys(listener.name for listener in listeners))
     if name is None:
         if len(listeners) > 1:

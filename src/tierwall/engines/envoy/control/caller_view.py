@@ -108,7 +108,7 @@ class CallerView(Struct, frozen=True, eq=False):
         return frozenset(each.policy.reference for each in asked)
 
 
-# Returns the view of a caller at a place (`gateway`, `listenerSet`, `listener`, `backend`); None if there is no such place.
+# Returns the view of a caller at a place (`gateway`, `listenerSet`, `listener`, `backend`); None without such a place.
 ViewOf = Callable[[Mapping[str, Any], str | None], CallerView | None]
 
 

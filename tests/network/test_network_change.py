@@ -26,7 +26,7 @@ from tests.worlds.network_clusters import (
 )
 from tests.worlds.network_objects import admin, namespace, network_policy, pod, rule
 from tests.worlds.network_snapshots import resource, snapshot
-from tierwall.analyze import network_change
+from tierwall.analyze import change_findings, network_change
 from tierwall.analyze.change_findings import ChangeFindings, ChangeIndex, PolicyChange, facts
 from tierwall.analyze.network_change import CODES
 from tierwall.analyze.network_checks import network_findings
@@ -428,3 +428,22 @@ def test_a_policy_that_is_too_large_is_not_compared_and_says_so() -> None:
     assert codes(brought([*SHOP, deny], None, large)) == ["TW215"]
     small = network_policy("large", {"ports": ports[:400]})
     assert "TW215" not in codes(brought([*SHOP, deny], None, small))
+
+
+@pytest.mark.parametrize("is_proved", [True, False], ids=["time", "no-time"])
+@pytest.mark.parametrize("was_there", [True, False], ids=["before", "not-before"])
+def test_rules_that_never_count_are_proved_while_there_is_time(
+    monkeypatch: pytest.MonkeyPatch, is_proved: bool, was_there: bool
+) -> None:
+    """Nothing is said of what cannot be proved in time, nor of what may have been there before."""
+    objects = [namespace("shop"), pod("shop", "web"), admin("first", rule("Deny"), priority=1)]
+    allow = admin("changed", rule("Allow"), priority=2)
+    old = allow if was_there else admin("changed", rule("Allow"), priority=0)
+    if not is_proved:
+        monkeypatch.setattr(change_findings, "PROOFS_BEFORE" if was_there else "PROOFS", -1.0)
+    index = ChangeIndex()
+    index.update(snapshot([*objects, old]))
+    result = index.findings(PolicyChange(resource(old), resource(allow)), 1000.0)
+    codes = {finding.code for finding in result.findings}
+    assert ("TW207" in codes) is (is_proved and not was_there)
+    assert ("TW215" in codes) is (not is_proved and not was_there)

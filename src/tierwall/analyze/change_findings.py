@@ -16,7 +16,7 @@ from msgspec import Struct
 from tierwall.analyze.attached_change import KINDS as ATTACHED_KINDS
 from tierwall.analyze.attached_change import AttachedIndex, attached_findings
 from tierwall.analyze.network_cells import TooManyCells
-from tierwall.analyze.network_change import NetworkChangeCheck
+from tierwall.analyze.network_change import SHADOWED, NetworkChangeCheck
 from tierwall.analyze.network_index import NetworkIndex
 from tierwall.analyze.network_opened import opened_by_change
 from tierwall.core.diagnostics import Diagnostic
@@ -25,8 +25,9 @@ from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 
 # When the look at the policy after the change ends, that at the policy before it, and the search for opened pods, as
-# shares of the time that the first one has.
+# shares of the time that the first one has; and when proofs about the rules of both versions end.
 LOOK, LOOK_BEFORE, OPENED = 1.0, 1.4, 1.6
+PROOFS, PROOFS_BEFORE = 1.2, 1.6
 # The kinds that are judged.
 KINDS = frozenset({*NETWORK_KINDS, *ATTACHED_KINDS})
 NOT_COMPARED = "TW215"
@@ -118,17 +119,27 @@ class ChangeIndex:
         # Of the time of this thread, each part takes what the parts before it have left.
         begun = time.thread_time()
         if change.new is not None:
-            after = NetworkChangeCheck(self._network, change.new, begun + LOOK * seconds)
+            after = NetworkChangeCheck(self._network, change.new, begun + LOOK * seconds, begun + PROOFS * seconds)
             of_new = list(after.findings())
             overridden = set(map(str, after.counted))
             is_complete = after.is_complete
-            if not after.is_compared:
+            if not (after.is_compared and after.is_proved):
                 message = f"{about} was not compared with all other policies: too many rules on too many ports"
                 uncompared = [change.new.diagnostic(NOT_COMPARED, message)]
         if change.old is not None and of_new:
             among = {name for finding in of_new for name in (str(finding.reference), *finding.related_objects)}
-            before = NetworkChangeCheck(self._network, change.old, begun + LOOK_BEFORE * seconds, among | overridden)
+            before = NetworkChangeCheck(
+                self._network,
+                change.old,
+                begun + LOOK_BEFORE * seconds,
+                begun + PROOFS_BEFORE * seconds,
+                among | overridden,
+                {finding.code for finding in of_new},
+            )
             known = {fact for finding in before.findings() for fact in facts(finding, about)}
+            if not before.is_proved:
+                # Nobody knows which of these are new.
+                of_new = [finding for finding in of_new if finding.code != SHADOWED]
             # What was overridden before is not all known if there was no time to count it.
             overridden = overridden - set(map(str, before.counted)) if before.is_complete else set()
         brought = [finding for finding in of_new if not facts(finding, about) <= known]

@@ -71,8 +71,8 @@ class RuleWalk:
     """Walks every kind of subject through its tiers, to see which rules ever count and which override which.
 
     With a `focus`, only what that policy has to do with is reported, and only the subjects that are wanted are walked:
-    the snapshot then needs the policies of these subjects alone. `until` (`time.thread_time`) ends the walk. With
-    `ports`, only these ports are looked at, and nothing is claimed about others.
+    the snapshot then needs the policies of these subjects alone. `until` (`time.thread_time`) ends the walk, and
+    `end_of_proofs` the proofs. With `ports`, only these ports are looked at, and nothing is claimed about others.
     """
 
     def __init__(
@@ -82,8 +82,10 @@ class RuleWalk:
         is_wanted: Callable[[Endpoint], bool] = lambda subject: True,
         until: float = inf,
         ports: Collection[PortRange] | None = None,
+        end_of_proofs: float = inf,
     ) -> None:
         self._focus, self._is_wanted, self._until, self._ports = focus, is_wanted, until, ports
+        self._end_of_proofs = end_of_proofs
         self.hypothetical, self.stand_ins = hypothetical, hypothetical.pods
         self.model = network_model(hypothetical.snapshot)
         own_explained = own_rows(hypothetical.snapshot)[1] if ports is None else None
@@ -111,7 +113,7 @@ class RuleWalk:
         from tierwall.analyze.network_shadowed import ShadowProver  # most policies have no rule to prove anything of
 
         asked = {rule for rule in self.overridden if self._may_be_wholly_denied(rule)}
-        return ShadowProver(self.model, asked, self._focus)
+        return ShadowProver(self.model, asked, self._focus, self._end_of_proofs)
 
     def findings(self) -> Iterator[Diagnostic]:
         """Yield everything that the walk finds."""

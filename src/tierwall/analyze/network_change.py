@@ -40,9 +40,12 @@ from tierwall.resources.validity import is_understood
 
 # The most policies above one that is searched for rules that never count.
 MAX_EARLIER_POLICIES = 64
-SAME_PRIORITY = "TW216"
+SAME_PRIORITY, SHADOWED = "TW216", "TW207"
 # The findings of `network` that have to do with one policy.
-CODES = ("TW201", "TW202", "TW203", "TW204", "TW205", "TW207", "TW208", "TW212", "TW213", SAME_PRIORITY, "TW217")
+CODES = ("TW201", "TW202", "TW203", "TW204", "TW205", SHADOWED, "TW208", "TW212", "TW213", SAME_PRIORITY, "TW217")
+# Those that the parts of the check may find.
+_OF_SELECTION = frozenset(("TW204", "TW205", "TW213", "TW214"))
+_OF_COMPARISON = frozenset(("TW201", "TW202", "TW203", "TW212", SAME_PRIORITY))
 # How many namespaces are looked at closely, and the most rules, peers and ports there of all policies together. With
 # more there is a crowd.
 FIRST, CROWD = 8, 300
@@ -58,10 +61,16 @@ class NetworkChangeCheck:
         index: NetworkIndex,
         resource: Resource,
         end_of_look: float = inf,
+        end_of_proofs: float = inf,
         among: Collection[str] | None = None,
+        codes: Collection[str] = CODES,
     ) -> None:
-        """A look at other policies ends at `end_of_look`, by `time.thread_time`; in a crowd, at those `among` it."""
+        """A look at other policies ends at `end_of_look`, by `time.thread_time`, and proofs at `end_of_proofs`.
+
+        In a crowd, only the policies `among` it are looked at. What may find none of these codes is left out.
+        """
         self._index, self._end_of_look, self._among = index, end_of_look, among
+        self._end_of_proofs, self._codes = end_of_proofs, frozenset(codes)
         self._policy = read_policy(index.snapshot, resource)
         self._reference = resource.reference
         # The policies that share the tier and the priority.
@@ -69,8 +78,8 @@ class NetworkChangeCheck:
         # Further NetworkPolicies that the policy overrides, and whether there was time to count them all.
         self.counted: set[Reference] = set()
         self.is_complete = True
-        # Whether there was time to compare all policies of its subjects with it.
-        self.is_compared = True
+        # Whether there was time to compare all policies of its subjects with it, and to prove which rules never count.
+        self.is_compared = self.is_proved = True
 
     def findings(self) -> Iterator[Diagnostic]:
         """Yield what `tierwall check` would find about the policy, and which other policies have its priority."""
@@ -83,10 +92,10 @@ class NetworkChangeCheck:
             return
         # Nothing but that is certain about policies with unknown parts; what they override is.
         is_known = is_understood(self._index.snapshot, resource)
-        if is_known:
+        if is_known and self._codes & _OF_SELECTION:
             yield from self._selection()
         disputed: set[str] = set()
-        for finding in self._compared():
+        for finding in self._compared() if self._codes & _OF_COMPARISON else ():
             if finding.code == "TW201":
                 subject = str(finding.reference)
                 disputed |= set(finding.related_objects) if subject == str(self._reference) else {subject}
@@ -94,7 +103,7 @@ class NetworkChangeCheck:
                 yield finding
         if is_known:
             yield from self._same_priority([tied for tied in self.tied if str(tied.reference) not in disputed])
-        if is_known and policy.tier is not TierName.NAMESPACE:
+        if is_known and policy.tier is not TierName.NAMESPACE and SHADOWED in self._codes:
             yield from self._shadowed()
 
     def _is_certain(self, finding: Diagnostic, is_known: bool) -> bool:
@@ -274,7 +283,9 @@ class NetworkChangeCheck:
         above.sort(key=lambda other: -len(index.pods.names(other.namespaces)))
         policies = policy, *above[:MAX_EARLIER_POLICIES]
         small = with_model(Snapshot.of([other.resource for other in policies]), policies)
-        yield from RuleWalk(HypotheticalSnapshot(small, {}), self._reference).shadowed()
+        walk = RuleWalk(HypotheticalSnapshot(small, {}), self._reference, end_of_proofs=self._end_of_proofs)
+        yield from walk.shadowed()
+        self.is_proved = not walk.shadows.is_over
 
     def _others(self, policies: Iterable[TieredPolicy]) -> list[TieredPolicy]:
         return [policy for policy in policies if policy.reference != self._reference]

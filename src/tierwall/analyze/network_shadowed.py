@@ -8,10 +8,12 @@ answer is exact. If it would take too long, nothing is claimed.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import takewhile
+from math import inf
 from typing import NamedTuple, TypeAlias
 
 from tierwall.analyze.network_samples import SampleIndex
@@ -66,11 +68,15 @@ class ShadowProver:
     """Finds the rules and policies that settle everything a rule matches before the rule applies.
 
     Of the rules of NetworkPolicies, it is asked about those in `asked` only; with a `focus`, of the other rules about
-    those of this policy only.
+    those of this policy only. After `until` (`time.thread_time`) nothing is proved any more.
     """
 
-    def __init__(self, model: NetworkModel, asked: Collection[NetworkRule], focus: Reference | None = None) -> None:
-        self._model, self._asked, self._focus = model, asked, focus
+    def __init__(
+        self, model: NetworkModel, asked: Collection[NetworkRule], focus: Reference | None = None, until: float = inf
+    ) -> None:
+        self._model, self._asked, self._focus, self._until = model, asked, focus, until
+        # Whether the time was over before something was proved.
+        self.is_over = False
         self._rules = {tier.name: list(_policy_rules(tier.policies)) for tier in model.tiers}
         self._policies = {pair.rule: pair.policy for rules in self._rules.values() for pair in rules}
         self._questions_left = MAX_QUESTIONS
@@ -153,6 +159,7 @@ class ShadowProver:
             rules = [pair for pair in self._rules[tier.name] if pair.rule.direction is rule.direction]
             nothing = shared = TRUE
             for number, pair in enumerate(rules):
+                self._look_at_clock()
                 # Solvers keep what follows from the literals that questions share.
                 shared = nothing if number % SHARING == 0 else shared
                 none_before[pair.rule] = shared, nothing
@@ -164,6 +171,7 @@ class ShadowProver:
                 way = circuit.all_of((way, self._passes(rules, ending)))
         settling: defaultdict[int, list[int]] = defaultdict(list)
         for place, (_, literal) in enumerate(parts):
+            self._look_at_clock()
             for sample in self._samples.of([literal]):
                 settling[sample].append(place)
         passed = _Passed(way, none_before, [part for part, _ in parts], [literal for _, literal in parts], settling)
@@ -192,7 +200,13 @@ class ShadowProver:
         asked = [is_under_policy, *literals, matches]
         return self._samples.meet(asked) or self._solve(asked)
 
+    def _look_at_clock(self) -> None:
+        if time.thread_time() > self._until:
+            self.is_over = True
+            raise _TooLong
+
     def _solve(self, literals: Sequence[int]) -> bool:
+        self._look_at_clock()
         self._questions_left -= 1
         answer = self._solver.possible(literals, MAX_CONFLICTS) if self._questions_left >= 0 else None
         if answer is None:

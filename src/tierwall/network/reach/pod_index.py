@@ -214,18 +214,21 @@ class PodIndex:
                         telling |= dict.fromkeys(self._ports.get(port.name, {}).values())
         chosen_from = self.everything if among is None else among
         pieces = [chosen_from] if chosen_from else []
+        # Of one or two pods: all of them are taken, so nothing needs to tell them apart.
+        small: list[int] = []
         for mask in telling:
-            if len(pieces) > most:
+            if len(pieces) + len(small) > most:
                 break
             parts: list[int] = []
             for piece in pieces:
                 inside = piece & mask
                 if not inside or inside == piece:
                     parts.append(piece)
-                else:
-                    parts += (inside, piece ^ inside)
+                    continue
+                for part in (inside, piece ^ inside):
+                    (parts if part.bit_count() > 2 else small).append(part)
             pieces = parts
-        return [pod for piece in pieces for pod in self._first_two(piece)]
+        return [pod for piece in (*small, *pieces) for pod in self._first_two(piece)]
 
     def _first_two(self, piece: int) -> Iterator[Resource]:
         for _ in range(2):

@@ -71,7 +71,7 @@ def reasons(test: dict[str, Any]) -> dict[str, str]:
     files = [yaml.safe_load_all((FOLDER / name).read_text()) for name in test["spec"]["resources"]]
     objects = [manifest for file in files for manifest in file] + test["spec"]["objects"]
     by_policy = {}
-    for status in statuses(Snapshot.of(load_objects(objects)), profile=ToolProfile.KUBE_AGENTIC_NETWORKING):
+    for status in statuses(Snapshot.of(load_objects(objects)), tool_profile=ToolProfile.KUBE_AGENTIC_NETWORKING):
         assert isinstance(status, PolicyStatus)
         ((_, (condition,)),) = status.ancestors
         assert condition.type == "Accepted"
@@ -83,7 +83,7 @@ def denial() -> dict[str, Any]:
     """Return the JSON-RPC error that a denied caller gets through an Envoy with upstream's profile."""
     target = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "agents"}
     rule = {"name": "r", "authorization": {"type": "Inline", "mcp": {"methods": [{"name": "tools/list"}]}}}
-    lab = Lab(tool_profile=ToolProfile.KUBE_AGENTIC_NETWORKING)
+    lab = Lab(tool_tool_profile=ToolProfile.KUBE_AGENTIC_NETWORKING)
     try:
         lab.publish(
             [

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tierwall.api.question import ApiQuestion
     from tierwall.api.reads.decision import WidestSelectors
     from tierwall.core.protocols import Progress
+    from tierwall.gateway.model.fields import Profile
     from tierwall.network.reach.connections import Connections
     from tierwall.network.reach.listing import ConnectionEntry
     from tierwall.network.reach.ways_in import JudgedWay
@@ -324,13 +325,16 @@ class World:
 
         return [status_document(status) for status in self.statuses(*references)]
 
-    def statuses(self, *references: str | Reference, profile: str = "tierwall") -> list[AnyStatus]:
+    def statuses(
+        self, *references: str | Reference, tool_profile: str = "tierwall", profile: Profile = "docs"
+    ) -> list[AnyStatus]:
         """Return the status of policies, for callers inside Tierwall."""
         from tierwall.analyze.statuses import statuses
         from tierwall.tool.profile import ToolProfile
 
         names = (str(name) for name in references)
-        return statuses(self._snapshot, *names, namespace=self._namespace, profile=ToolProfile(profile))
+        tools = ToolProfile(tool_profile)
+        return statuses(self._snapshot, *names, namespace=self._namespace, tool_profile=tools, profile=profile)
 
     def objects(self, kind: str | None = None) -> Iterator[Resource]:
         """Iterate over copies of all objects, or of those of one kind, in the order they were read."""

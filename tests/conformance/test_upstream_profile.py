@@ -37,7 +37,7 @@ def accepted(**spec: Any) -> tuple[bool, str]:
         "spec": {"targetRefs": [target], "action": "Allow", **spec},
     }
     snapshot = Snapshot.of(load_objects([manifest]))
-    (status,) = statuses(snapshot, profile=ToolProfile.KUBE_AGENTIC_NETWORKING)
+    (status,) = statuses(snapshot, tool_profile=ToolProfile.KUBE_AGENTIC_NETWORKING)
     assert isinstance(status, PolicyStatus)
     ((_, (condition,)),) = status.ancestors
     return condition.status, condition.reason

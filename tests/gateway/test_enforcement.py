@@ -101,7 +101,7 @@ def _told(*objects: dict[str, Any], **facts: Any) -> tuple[list[str], list[str],
     snapshot = Snapshot.of(load_objects([*PLAIN, *objects]))
     (policy,) = snapshot.of_kind("agentgateway.dev", "AgentgatewayPolicy")
     checked = [str(finding.message) for finding in envoy_findings(snapshot) if finding.code == "TW662"]
-    status = [condition.message for condition in merge_status(snapshot, policy).enforced]
+    status = [condition.message for condition in merge_status(snapshot, policy, "docs").enforced]
     asked = GatewayQuestion(gateway="shop/edge", listener="http", route="HTTPRoute/shop/web", rule="a", request=facts)
     answer = ask(snapshot, asked)
     assert isinstance(answer.detail, GatewayDetail)

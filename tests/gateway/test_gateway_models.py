@@ -133,7 +133,7 @@ def test_traffic_on_a_pool_has_no_effect_and_everybody_says_so() -> None:
     assert list(answer["effective"]) == ["backend.tcp"]
     assert f"traffic.timeouts of AgentgatewayPolicy/ns/p has no effect: {why}" in answer["notes"]
     (loaded,) = snapshot.of_kind("agentgateway.dev", "AgentgatewayPolicy")
-    (ancestor,) = policy_status(snapshot, loaded).ancestors
+    (ancestor,) = policy_status(snapshot, loaded, "docs").ancestors
     (overridden,) = (condition for condition in ancestor.conditions if condition.type == "Overridden")
     assert (overridden.status, overridden.reason) == (True, "PartiallyOverridden")
     assert overridden.message == f"traffic.timeouts: {why}"

@@ -36,7 +36,7 @@ def ineffective_settings(snapshot: Snapshot) -> Iterator[Diagnostic]:
             message = f"`{written.field.path}` of {policy.reference} never takes effect: {UNREAD}"
             hint = "target the routes that lead to the pool"
             yield policy.diagnostic(NEVER, message, ("spec", "traffic", *written.path), key=True, hint=hint)
-        for path, effect in policy_effects(snapshot).effects_of(policy).items():
+        for path, effect in policy_effects(snapshot, "docs").effects_of(policy).items():
             before = [rival for rival, first in effect.rivals.values() if not first]
             if before:
                 yield _disputed(path, effect.candidate, min(before, key=lambda rival: rival.resource.seniority))
@@ -75,7 +75,7 @@ def widened_authorization(snapshot: Snapshot) -> Iterator[Diagnostic]:
     """Find an Allow that joins a less specific Allow and so admits requests that the latter alone would deny."""
     joined = (
         (path, overlap)
-        for (_, _, path), overlap in policy_effects(snapshot).joined.items()
+        for (_, _, path), overlap in policy_effects(snapshot, "docs").joined.items()
         if crosses_owners(overlap.lower_level, overlap.upper_level) and _wider(overlap)
     )
     yield from _overlapping(
@@ -119,7 +119,7 @@ def lost_halves(snapshot: Snapshot) -> Iterator[Diagnostic]:
     for half in _HALVES:
         replaced = (
             (path, overlap)
-            for (_, _, path), overlap in policy_effects(snapshot).replaced.items()
+            for (_, _, path), overlap in policy_effects(snapshot, "docs").replaced.items()
             if _has_halves(FIELDS[path])
             and half in _halves(overlap.lower.written, any)
             and half not in _halves(overlap.upper.written, all)

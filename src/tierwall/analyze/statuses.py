@@ -11,6 +11,7 @@ from tierwall.attach.target import ACCESS_POLICIES
 from tierwall.core.diagnostics import Diagnostic, input_error
 from tierwall.core.reference import full_reference
 from tierwall.gateway.effects import policies_with_ancestors, policy_status
+from tierwall.gateway.model.fields import Profile
 from tierwall.resources.finder import ResourceFinder
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -21,11 +22,16 @@ AnyStatus: TypeAlias = PolicyStatus | NetworkPolicyStatus
 
 
 def statuses(
-    snapshot: Snapshot, *references: str, namespace: str = "default", profile: ToolProfile = ToolProfile.TIERWALL
+    snapshot: Snapshot,
+    *references: str,
+    namespace: str = "default",
+    tool_profile: ToolProfile = ToolProfile.TIERWALL,
+    profile: Profile = "docs",
 ) -> list[AnyStatus]:
     """Return the status of every policy that has one, or of those named. InputError for those that do not exist.
 
     `namespace` is that of references without one; network policies with a status are cluster-scoped and need none.
+    Settings are merged under `profile`.
     """
     policies = [*policies_with_ancestors(snapshot), *network_policies(snapshot)]
     if references:
@@ -43,13 +49,13 @@ def statuses(
         if problems:
             raise input_error(problems)
     in_order = sorted(set(policies), key=lambda policy: (policy.kind, policy.namespace, policy.name, policy.group))
-    return [_status(snapshot, policy, profile) for policy in in_order]
+    return [_status(snapshot, policy, tool_profile, profile) for policy in in_order]
 
 
-def _status(snapshot: Snapshot, policy: Resource, profile: ToolProfile) -> AnyStatus:
+def _status(snapshot: Snapshot, policy: Resource, tool_profile: ToolProfile, profile: Profile) -> AnyStatus:
     key = policy.group, policy.kind
     if key in KINDS:
         return network_policy_status(snapshot, policy)
-    if key in ACCESS_POLICIES and profile is ToolProfile.KUBE_AGENTIC_NETWORKING:
+    if key in ACCESS_POLICIES and tool_profile is ToolProfile.KUBE_AGENTIC_NETWORKING:
         return upstream_status(snapshot, policy)
-    return policy_status(snapshot, policy)
+    return policy_status(snapshot, policy, profile)

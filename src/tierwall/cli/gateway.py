@@ -167,6 +167,9 @@ class StatusParams(AnswerParams):
     asks = ("network", "tool", "gateway")
 
     policies: tuple[str, ...] = argument(nargs=-1, metavar="[POLICY]...")
+    profile: Any = choice(
+        "docs", "agentgateway", help="Merge settings as the documentation says, or as agentgateway's code does."
+    )
     backend_ref_grants: Any = backend_ref_grants()
     tool_profile: str = TOOL_PROFILE
     output: str = output("status")
@@ -181,7 +184,7 @@ def status(params: StatusParams) -> None:
     ClusterNetworkPolicies: all of them, or those named by reference. `-o json` prints objects with their `status`; a
     condition that did not change keeps its time.
     """
-    statuses = params.world().statuses(*params.policies, profile=params.tool_profile)
+    statuses = params.world().statuses(*params.policies, tool_profile=params.tool_profile, profile=params.profile)
     if params.output == "text" and not statuses:
         print_line("no policy that has a status is among the objects", err=True)
     print_output("status", params.output, statuses)

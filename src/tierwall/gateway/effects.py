@@ -1,4 +1,4 @@
-"""The effects of every policy's settings over all places that requests can reach, for any request (profile docs).
+"""The effects of every policy's settings over all places that requests can reach, for any request, under a profile.
 
 Fields are merged at each place for any request. A setting takes effect if it may be in force at one of the places. The
 status of a policy combines its attachment with the result of the merge as a whole (docs/gateway.md#status).
@@ -17,9 +17,9 @@ from tierwall.core.words import join_names
 from tierwall.gateway.decide import Candidate, LevelSettings, LosingCandidate, MergedField, merger, possible_winners
 from tierwall.gateway.model.conditional import ANY_REQUEST
 from tierwall.gateway.model.enforcement import settings_of, unenforced_settings
-from tierwall.gateway.model.fields import FIELDS, PHASES, Phase, Section, unread_fields
+from tierwall.gateway.model.fields import FIELDS, PHASES, Phase, Profile, Section, unread_fields
 from tierwall.gateway.model.places import RequestPlace, levels, prospective_places, reachable_places
-from tierwall.gateway.sentence import BEATS, UNREAD
+from tierwall.gateway.sentence import BEATS, UNREAD, UNREAD_BY_DATA_PLANE
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -52,15 +52,15 @@ class FieldOverlap(NamedTuple):
 class PolicyEffects:
     """The effects of all settings of all policies, and which candidates replaced or joined which."""
 
-    def __init__(self, snapshot: Snapshot, places: Iterable[RequestPlace]) -> None:
+    def __init__(self, snapshot: Snapshot, places: Iterable[RequestPlace], profile: Profile) -> None:
         self.replaced: dict[tuple[Resource, Resource, str], FieldOverlap] = {}
         self.joined: dict[tuple[Resource, Resource, str], FieldOverlap] = {}
         self._effects: dict[Resource, dict[str, SettingEffect]] = {}
         self._winners: dict[tuple[Section, Phase, object], Mapping[str, Tier[Candidate]]] = {}
-        mergers = [merger(snapshot, "docs", phase, ANY_REQUEST) for phase in PHASES]
+        mergers = [merger(snapshot, profile, phase, ANY_REQUEST) for phase in PHASES]
         seen: set[object] = set()
         for place in places:
-            for section, section_levels in levels(place, "docs").items():
+            for section, section_levels in levels(place, profile).items():
                 for merging in mergers if section == "traffic" else mergers[:1]:
                     settings = merging.levels_with_settings(section, section_levels)
                     # Many places share their levels; each combination of levels is merged once.
@@ -133,15 +133,15 @@ def is_allow(candidate: Candidate) -> bool:
 
 
 @per_snapshot
-def policy_effects(snapshot: Snapshot) -> PolicyEffects:
+def policy_effects(snapshot: Snapshot, profile: Profile) -> PolicyEffects:
     """Return the effects over all places that a request can reach."""
-    return PolicyEffects(snapshot, reachable_places(snapshot))
+    return PolicyEffects(snapshot, reachable_places(snapshot), profile)
 
 
 @per_snapshot
 def prospective_effects(snapshot: Snapshot) -> PolicyEffects:
-    """Return the effects over the places that may be added later."""
-    return PolicyEffects(snapshot, prospective_places(snapshot))
+    """Return the effects over the places that may be added later (profile docs)."""
+    return PolicyEffects(snapshot, prospective_places(snapshot), "docs")
 
 
 def policies_with_ancestors(snapshot: Snapshot) -> Iterator[Resource]:
@@ -150,14 +150,14 @@ def policies_with_ancestors(snapshot: Snapshot) -> Iterator[Resource]:
         yield from attachments(snapshot, kinds, admitted=False).policies
 
 
-def policy_status(snapshot: Snapshot, policy: Resource) -> PolicyStatus:
+def policy_status(snapshot: Snapshot, policy: Resource, profile: Profile) -> PolicyStatus:
     """Return the status of one of these policies."""
-    return PolicyStatus(policy, ancestors(snapshot, policy, merge_status(snapshot, policy)))
+    return PolicyStatus(policy, ancestors(snapshot, policy, merge_status(snapshot, policy, profile)))
 
 
-def merge_status(snapshot: Snapshot, policy: Resource) -> MergeStatus:
-    """Return what merging means for one policy over all places that requests can reach (profile docs)."""
-    effects = policy_effects(snapshot).effects_of(policy)
+def merge_status(snapshot: Snapshot, policy: Resource, profile: Profile) -> MergeStatus:
+    """Return what merging means for one policy over all places that requests can reach."""
+    effects = policy_effects(snapshot, profile).effects_of(policy)
     conflicts, overridden = {}, {}
     for path in sorted(effects):
         effect = effects[path]
@@ -174,9 +174,12 @@ def merge_status(snapshot: Snapshot, policy: Resource) -> MergeStatus:
                 f"{winner} ({loser.winner_level}) {BEATS[loser.reason]}"
                 for winner, loser in sorted(effect.beaten_by.items())[:_MAX_NAMES]
             )
-    unread = [written.field.path for written in unread_fields(policy)]
-    overridden |= dict.fromkeys(unread, UNREAD)
-    settings = effects.keys() | set(unread)
+    unread = {written.field.path: UNREAD for written in unread_fields(policy)}
+    if profile != "docs":
+        known = policy_effects(snapshot, "docs").effects_of(policy)
+        unread |= dict.fromkeys(sorted(known.keys() - effects.keys()), UNREAD_BY_DATA_PLANE)
+    overridden |= unread
+    settings = effects.keys() | unread.keys()
     is_never_effective = bool(settings) and len(overridden) == len(settings)
     return MergeStatus(conflicts, overridden, is_never_effective, enforced(policy))
 

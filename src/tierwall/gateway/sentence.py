@@ -43,6 +43,8 @@ UNLESS = "counts unless a condition before it holds"
 
 # For `traffic` on an InferencePool.
 UNREAD = "no request looks for traffic settings at an InferencePool"
+# For what only the published precedence knows.
+UNREAD_BY_DATA_PLANE = "agentgateway does not look for it there"
 
 # What the winner has over the loser, by the loser's reason.
 _LESS_SPECIFIC, _LOCKED_BY_OVERRIDE, _LOSES_TIE = Reason.LESS_SPECIFIC, Reason.LOCKED_BY_OVERRIDE, Reason.LOSES_TIE
@@ -50,6 +52,7 @@ BEATS = {
     _LESS_SPECIFIC: "is more specific",
     _LOCKED_BY_OVERRIDE: "has Override",
     _LOSES_TIE: "comes first at the same level",
+    Reason.LEAST_SPECIFIC_KEPT: "is less specific, which counts for this field",
 }
 
 # Native settings of a route rule, and the policy field that sets the same.

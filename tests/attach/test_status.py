@@ -97,7 +97,9 @@ def test_a_missing_target_is_in_the_summary() -> None:
 
 def test_a_refused_policy_is_invalid_and_not_attached() -> None:
     by_ancestor = conditions("p", gateway(), policy("p", "Gateway/gw", traffic={"timeouts": {"request": "soon"}}))
-    assert by_ancestor["StatusSummary"]["Accepted"][:2] == (False, "Invalid")
+    status, reason, message = by_ancestor["StatusSummary"]["Accepted"]
+    assert (status, reason) == (False, "Invalid")
+    assert message.endswith("requests to its targets are answered with 500 where Tierwall serves the Gateway")
     assert by_ancestor["StatusSummary"]["Attached"][2] == "Policy is not attached due to invalid status"
 
 

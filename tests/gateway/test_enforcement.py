@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests import ROOT
-from tests.worlds.gateway_settings import PLAIN, policy
+from tests.worlds.gateway_settings import PLAIN, gateway, policy, route
 from tierwall.engines.envoy.config.findings import envoy_findings
 from tierwall.gateway.detail import GatewayDetail
 from tierwall.gateway.effects import merge_status
@@ -177,3 +177,21 @@ def test_inline_settings_and_backends_that_envoy_does_not_serve_are_found() -> N
     assert "provider gemini is not supported" in said["model"]
     assert "`backend.tunnel`" in said["whole"]
     assert "`backend.tunnel`" in said["part"]
+
+
+def test_backends_that_only_agentgateway_serves_are_found() -> None:
+    pool = {"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": "pool", "port": 80}
+    models = {"group": "agentgateway.dev", "kind": "AgentgatewayModel", "name": "*"}
+    gpt = {
+        "apiVersion": "agentgateway.dev/v1alpha1",
+        "kind": "AgentgatewayModel",
+        "metadata": {"name": "gpt", "namespace": "shop"},
+        "spec": {"provider": "OpenAI", "parentRefs": [{"name": "edge"}]},
+    }
+    way = route("web", [{"backendRefs": [pool]}, {"backendRefs": [models]}])
+    messages = [str(each.message) for each in envoy_findings(Snapshot.of(load_objects([gateway(), way, gpt])))]
+    assert messages == [
+        "Envoy does not serve InferencePool/shop/pool: requests to it are answered with 500",
+        "Envoy does not serve AgentgatewayModel/shop/*: requests to it are answered with 500",
+        "Envoy does not serve AgentgatewayModel/shop/gpt: no request gets to it",
+    ]

@@ -17,6 +17,8 @@ from tierwall.core.diagnostics import InputError
 from tierwall.core.verdict import StepVerdict
 from tierwall.gateway.question import GatewayQuestion, ask, ask_everywhere
 
+CLOSED = "where Tierwall serves the Gateway, requests to its targets are answered with 500"
+
 
 @pytest.fixture
 def manifests(tmp_path: Path) -> Path:
@@ -65,13 +67,14 @@ def test_effective_shows_who_set_a_field_and_whom_it_beat_and_why(manifests: Pat
     assert fields["traffic.directResponse"]["over"][0]["why"] == "no entry of its conditional list is selected"
     assert [difference["field"] for difference in document["profilesDiffer"]] == ["backend.tls"]
     assert document["profilesDiffer"][0]["agentgateway"]["from"] == "AgentgatewayPolicy/ns/route"
-    assert "AgentgatewayPolicy/ns/wrong is refused by admission and takes no part" in document["notes"]
+    assert f"AgentgatewayPolicy/ns/wrong is refused by admission and takes no part; {CLOSED}" in document["notes"]
 
 
 def test_a_note_names_a_refused_policy_whose_target_lacks_its_group() -> None:
     lost = policy("lost", "HTTPRoute/route", traffic=TIMEOUT)
     del lost["spec"]["targetRefs"][0]["group"]
-    assert answer(lost, **FULL)["notes"] == ["AgentgatewayPolicy/ns/lost is refused by admission and takes no part"]
+    words = f"AgentgatewayPolicy/ns/lost is refused by admission and takes no part; {CLOSED}"
+    assert answer(lost, **FULL)["notes"] == [words]
 
 
 def test_provenance_names_the_lock_the_older_policy_and_the_quirk_of_the_code() -> None:

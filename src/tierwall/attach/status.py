@@ -39,6 +39,10 @@ CLOSING = ("Invalid", "InvalidCEL")
 UNREADABLE_TARGETS = "Policy is not attached: its targetRefs cannot be read"
 
 
+# What an AgentgatewayPolicy does that is not admitted (docs/gateway.md#obeyed-by-run).
+_REFUSED = "Meanwhile requests to its targets are answered with 500 where Tierwall serves the Gateway"
+
+
 class StatusCondition(NamedTuple):
     """A status condition without its times."""
 
@@ -145,7 +149,7 @@ def gateway_policy_attached(snapshot: Snapshot, policy: Resource) -> Mapping[Pla
 def gateway_policy_accepted(snapshot: Snapshot, policy: Resource) -> StatusCondition:
     """Return `Accepted` of an AgentgatewayPolicy."""
     if refused := objections(snapshot, policy):
-        return StatusCondition("Accepted", False, "Invalid", _joined(refused))
+        return StatusCondition("Accepted", False, "Invalid", bounded_message(refused, _REFUSED))
     broken = broken_expressions(policy)
     if not broken:
         return StatusCondition("Accepted", True, "Valid", "Policy accepted")

@@ -232,7 +232,8 @@ def _refused(snapshot: Snapshot, place: RequestPlace) -> Iterator[str]:
                 if is_valid(snapshot, policy)
                 else "is refused by admission"
             )
-            yield f"{policy.reference} {why} and takes no part"
+            closed = "where Tierwall serves the Gateway, requests to its targets are answered with 500"
+            yield f"{policy.reference} {why} and takes no part; {closed}"
     for resource in (place.route, place.backend):
         if resource is not None and not is_valid(snapshot, resource):
             yield f"{resource.reference} is refused by admission; its inline policies are shown anyway"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tierwall.attach.backend import backend_refs
-from tierwall.attach.place import BACKEND, ROUTES
+from tierwall.attach.place import BACKEND, INFERENCE_POOL, MODEL, ROUTES
 from tierwall.attach.section import sub_backends
 from tierwall.attach.target import GATEWAY_POLICIES, attachments
 from tierwall.core.diagnostics import Diagnostic
@@ -29,6 +29,11 @@ from tierwall.tool.model import model
 from tierwall.tool.rules import AccessPolicy, AccessRule
 
 INEXPRESSIBLE, OVER_LIMIT, NOT_ENFORCED = "TW651", "TW660", "TW662"
+# Backends that only agentgateway serves, with what to write instead.
+_NOT_SERVED = {
+    INFERENCE_POOL: "refer to a Service",
+    MODEL: "refer to an AgentgatewayBackend with one provider of models",
+}
 
 
 def envoy_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
@@ -46,6 +51,12 @@ def envoy_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
     for route in (route for kind in ROUTES for route in snapshot.of_kind(*kind)):
         for ref in backend_refs(route):
             yield from _inline_findings(route, ref.value.get("policies"), (*ref.path, "policies"))
+            if ref.place.key in _NOT_SERVED:
+                message = f"Envoy does not serve {ref.place}: requests to it are answered with 500"
+                yield route.diagnostic(NOT_ENFORCED, message, ref.path, hint=_NOT_SERVED[ref.place.key])
+    for model_object in snapshot.of_kind(*MODEL):
+        message = f"Envoy does not serve {model_object.reference}: no request gets to it"
+        yield model_object.diagnostic(NOT_ENFORCED, message, ("spec",), hint=_NOT_SERVED[MODEL])
 
 
 def _backend_findings(backend: Resource) -> Iterator[Diagnostic]:

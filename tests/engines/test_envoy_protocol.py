@@ -230,6 +230,15 @@ def test_tasks_follow_calls(attacked: Attacked) -> None:
     assert set(names) == {None, "t-1"}
 
 
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/cancel"])
+def test_tasks_of_a2a_do_not_follow_calls(attacked: Attacked, method: str) -> None:
+    of_a2a = message(method, {"id": "t-1"})
+    denied = sent(attacked, of_a2a, "/tools")
+    assert (denied.reached, denied.status, denied.code) == (False, 200, 403)
+    assert sent(attacked, of_a2a, "/a2a", headers={"x-env": "prod"}).reached
+    assert not sent(attacked, of_a2a, "/a2a").reached
+
+
 # Headers and body
 
 

@@ -717,6 +717,9 @@ local function judged(method)
     -- More than can be looked up need a rule without params.
     if uris > 0 then return "resources/subscribe", uris == 1 and unescaped(first_uris[1]) or "" end
     if tasks > 0 then return "tasks/get" end
+  elseif NAMED_BY_TASK[method] and not said[TASK] then
+    -- Of A2A, which has these methods, too, and names its tasks otherwise.
+    return OF_SOMETHING_ELSE
   elseif has_ref and sub(method, 1, #COMPLETION) == COMPLETION then
     local name, uri = said_plainly(REF_NAME), said_plainly(REF_URI)
     if name and not uri then return OF_PROMPT, name end

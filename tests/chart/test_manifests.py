@@ -105,8 +105,14 @@ def test_replicas_survive_a_node(objects: dict[tuple[str, str], dict[str, Any]],
     assert deployment["replicas"] == 2
     assert budget["maxUnavailable"] == 1
     assert budget["selector"]["matchLabels"].items() <= labels.items()
-    keys = [spread["topologyKey"] for spread in deployment["template"]["spec"]["topologySpreadConstraints"]]
-    assert keys == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
+    pod = deployment["template"]["spec"]
+    # The scheduler ignores all of them on nodes that lack a label of one, and every node has this one.
+    (spread,) = pod["topologySpreadConstraints"]
+    assert spread["topologyKey"] == "kubernetes.io/hostname"
+    (apart,) = pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert apart["podAffinityTerm"]["topologyKey"] == "topology.kubernetes.io/zone"
+    for selector in (spread["labelSelector"], apart["podAffinityTerm"]["labelSelector"]):
+        assert selector["matchLabels"].items() <= labels.items()
     (container,) = deployment["template"]["spec"]["containers"]
     assert {"startupProbe", "livenessProbe", "readinessProbe"} <= set(container)
 

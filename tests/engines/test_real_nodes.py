@@ -116,6 +116,7 @@ def has_table(nodes: RealNodes, name: str) -> bool:
 @pytest.mark.storm
 def test_the_chart_does_what_it_says(chart: InstalledChart) -> None:
     nodes = chart.nodes
+    replicas_are_on_different_nodes(chart)
     packets_obey_policies_that_come_and_go(chart)
     a_new_pod_gets_what_its_labels_give_it(nodes)
     an_agent_writes_about_its_own_node_only(chart)
@@ -124,6 +125,12 @@ def test_the_chart_does_what_it_says(chart: InstalledChart) -> None:
     # Not later: helm takes the rights away while pods still end.
     assert list(chart.forbidden()) == []
     removing_opens_nothing_by_surprise(chart)
+
+
+def replicas_are_on_different_nodes(chart: InstalledChart) -> None:
+    """Nodes here have no label of a zone, like those of many clusters."""
+    pods = chart.objects("pods", "-l", "app.kubernetes.io/component=controller")
+    assert sorted(pod["spec"]["nodeName"] for pod in pods) == sorted(chart.nodes.names)
 
 
 def packets_obey_policies_that_come_and_go(chart: InstalledChart) -> None:

@@ -42,18 +42,28 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
-{{- /* Replicas on different nodes and in different zones, as far as there are any. */}}
+{{- /* Replicas on different nodes and in different zones, as far as there are any.
+
+The scheduler ignores all spread constraints of a pod on nodes that lack the label of one of them. So zones, which many
+clusters do not have, are an affinity. */}}
 {{- define "tierwall.spread" -}}
 topologySpreadConstraints:
-{{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
-- topologyKey: {{ . }}
+- topologyKey: kubernetes.io/hostname
   maxSkew: 1
   whenUnsatisfiable: ScheduleAnyway
   labelSelector:
     matchLabels:
       {{- include "tierwall.selector" $ | nindent 6 }}
   matchLabelKeys: [pod-template-hash]
-{{- end }}
+affinity:
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+    - weight: 100
+      podAffinityTerm:
+        topologyKey: topology.kubernetes.io/zone
+        labelSelector:
+          matchLabels:
+            {{- include "tierwall.selector" $ | nindent 12 }}
 {{- end }}
 
 {{- /* A binding of a role to the ServiceAccount of a component. */}}

@@ -16,6 +16,7 @@ from tests.serve.test_follower import Names, Told
 from tierwall.cli.main import root
 from tierwall.core.diagnostics import MAX_OF_FILE, MAX_SHOWN, Diagnostic, InputError, shown
 from tierwall.core.source import Position
+from tierwall.resources.forms import form_of_name
 from tierwall.resources.load import load_text
 from tierwall.world import World
 
@@ -85,6 +86,13 @@ BOMBS = {
     "keys.yaml": "apiVersion: v1\nkind: Foo\nmetadata: {name: a}\n" + "a: 1\n" * MANY,
     "documents.yaml": "{a: 1, a: 2}\n---\n" * MANY,
 }
+
+
+def test_the_name_of_a_file_is_looked_at_once(tmp_path: Path) -> None:
+    (tmp_path / "once.yaml").write_text("{}\n" * MANY)
+    before = form_of_name.cache_info().misses
+    assert CliRunner().invoke(root, ["check", str(tmp_path)]).exit_code == 0
+    assert form_of_name.cache_info().misses <= before + 1
 
 
 @pytest.mark.parametrize("name", BOMBS)

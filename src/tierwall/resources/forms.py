@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any
 
 from tierwall.resources.document import SourceText
@@ -77,7 +78,8 @@ def form_of(value: Any, source: SourceText | None) -> str:
     """Return the form of a document that is not an object; `OTHER` if it is not a known one."""
     name = os.path.basename(source.name) if source is not None else ""
     if isinstance(value, Mapping):
-        for form, has in _BY_CONTENT:
+        # An empty map is of no form.
+        for form, has in _BY_CONTENT if value else ():
             if has(value):
                 return form
         return form_of_name(name)
@@ -90,6 +92,7 @@ def form_of(value: Any, source: SourceText | None) -> str:
     return OTHER
 
 
+@lru_cache(1_000)
 def form_of_name(name: str) -> str:
     """Return the form that the name of a file tells; `OTHER` if it tells nothing."""
     return next((form for form, names in _BY_NAME if any(fnmatchcase(name, glob) for glob in names)), OTHER)

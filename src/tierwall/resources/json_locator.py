@@ -189,10 +189,14 @@ def _no_repeats(pairs: list[tuple[str, Any]]) -> None:
         raise _Repeated
 
 
+# To make a decoder takes longer than to read a small object.
+_CHECKING = json.JSONDecoder(object_pairs_hook=_no_repeats, parse_int=len, parse_float=len)
+
+
 def repeats_keys(data: bytes) -> bool:
     """Whether some object of this JSON text has a repeated key."""
     try:
-        json.loads(data.decode("utf-8", "replace"), object_pairs_hook=_no_repeats, parse_int=len, parse_float=len)
+        _CHECKING.decode(data.decode("utf-8", "replace"))
     except (_Repeated, RecursionError):
         # Text that is too deep for the decoder is searched token by token.
         return True

@@ -75,6 +75,11 @@ def test_what_contradicts_itself_shows_nothing() -> None:
     assert verdict(reads, "x,!x") == "Allow"
     assert verdict(reads, "", "spec.nodeName=a,spec.nodeName=b") == "Allow"
     assert verdict(reads, "", "spec.foo=a,spec.foo=b") == "NoOpinion", "pods do not select by this"
+    # But nobody is allowed what no policy grants at all.
+    assert verdict(world(("Deny", OWN)), "x,!x") == "Deny"
+    refused = world(("Deny", OWN)).ask(question("x,!x"))
+    assert "nothing allows it under any condition" in refused.detail.reason
+    assert verdict(world(("Deny", OWN), ("Allow", "true")), "x,!x") == "Allow"
 
 
 def test_deny_beats_what_selectors_allow_and_an_error_is_never_an_allow() -> None:

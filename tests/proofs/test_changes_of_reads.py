@@ -86,6 +86,14 @@ def test_a_narrower_condition_opens_no_read_and_a_wider_one_does() -> None:
     assert change(wide, everything).proof == "Refuted"
 
 
+def test_a_deny_about_objects_opens_nothing() -> None:
+    before = policies(reading(TESTS[0]))
+    after = [*before, policy("deny", "Deny", f'{LABEL}.l == "secret"')]
+    assert change(before, after).proof == "Proved"
+    assert change(policies(), policies(f'{LABEL}.l == "secret"', effect="Deny")).proof == "Proved"
+    assert change(after, before).proof == "Refuted"
+
+
 def test_conditions_that_cannot_be_part_of_a_proof_fail_as_a_whole() -> None:
     exotic = f'{TESTS[0]} || {LABEL}.l.split("-")[0] == "x"'
     before, after = policies(reading(exotic)), policies(reading(TESTS[0]))

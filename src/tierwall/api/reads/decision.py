@@ -77,11 +77,15 @@ def judge_read(
     """
     known = fields.of(attributes.group, attributes.version, attributes.resource)
     implication = _implication(chain, complete, attributes, known)
-    if implication.is_implied and attributes.has_selectors:
+    # Selectors that show nothing imply everything, but they cannot grant what nobody grants.
+    may_be_allowed = any(opinion.can_become_allowed for _, opinion in complete.entries)
+    if implication.is_implied and attributes.has_selectors and may_be_allowed:
         return ReadJudgement(decision=_allowed(complete), complete=complete)
     if attributes.verb not in READ_VERBS or _is_allowed_without_conditions(chain, attributes):
         return None
-    why = "only selectors can fulfil conditions" if implication.is_implied else implication.why
+    why = implication.why
+    if implication.is_implied:
+        why = "only selectors can fulfil conditions" if may_be_allowed else "nothing allows it under any condition"
     suggestion = _suggestion(chain, complete, attributes, known)
     judgement = ReadJudgement(
         decision=complete, complete=complete, suggestion=suggestion, witness=implication.witness, why=why

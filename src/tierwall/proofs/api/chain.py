@@ -38,6 +38,8 @@ class CircuitVerdict(Struct, frozen=True):
     denies: int
     undecided: tuple[tuple[int, str], ...]
     selects: int
+    # Under its conditions it may be allowed: no selectors grant what nobody grants.
+    may_allow: int = FALSE
 
     def is_verdict(self, verdict: Verdict) -> tuple[int, ...]:
         """Return the literals that are all true if the final answer is this verdict."""
@@ -54,6 +56,8 @@ class CircuitOpinion(Struct, frozen=True):
     is_conditional: int = FALSE
     # One of the conditions is a Deny.
     may_deny: int = FALSE
+    # One of the conditions is an Allow.
+    may_allow: int = FALSE
 
 
 class ChainCircuit:
@@ -76,9 +80,10 @@ class ChainCircuit:
         """
         any_of, all_of = self._circuit.any_of, self._circuit.all_of
         asked, is_conditional = TRUE, FALSE
-        allowed, denied = [], []
+        allowed, denied, may_allow = [], [], []
         for member in configured_authorizers(self._snapshot):
             opinion = self._member(member, asked)
+            may_allow.append(all_of((asked, any_of((opinion.allows, opinion.may_allow)))))
             allowed.append(all_of((asked, -is_conditional, opinion.allows)))
             denied.append(all_of((asked, any_of((opinion.denies, opinion.may_deny)))))
             self._reached[member.name] = asked
@@ -89,10 +94,10 @@ class ChainCircuit:
         allows, denies = any_of(allowed), any_of(denied)
         selects = all_of((is_conditional, self._request.selects_objects))
         if selects != FALSE:
-            may_allow, may_deny = self._request.free_answer("selectors")
-            allows = self._circuit.choose(selects, may_allow, allows)
-            denies = self._circuit.choose(selects, may_deny, denies)
-        return CircuitVerdict(allows, denies, tuple(self._undecided), selects)
+            is_allowed, is_denied = self._request.free_answer("selectors")
+            allows = self._circuit.choose(selects, is_allowed, allows)
+            denies = self._circuit.choose(selects, is_denied, denies)
+        return CircuitVerdict(allows, denies, tuple(self._undecided), selects, any_of(may_allow))
 
     def shows(self, seen: SeenObject, *, is_strict: bool = True) -> int:
         """Return whether the conditions allow one object that a request shows; a verdict has to come first.
@@ -199,7 +204,9 @@ class ChainCircuit:
         allows = all_of((speaks, allowed, -any_of(left[Effect.NO_OPINION])))
         deny_conditions = all_of((-denies, may_deny))
         allow_conditions = all_of((speaks, any_of((allowed, may_allow)), -allows))
-        return CircuitOpinion(allows, denies, any_of((deny_conditions, allow_conditions)), deny_conditions)
+        is_conditional = any_of((deny_conditions, allow_conditions))
+        grants = all_of((is_conditional, -deny_failed, -withheld, any_of((allowed, may_allow))))
+        return CircuitOpinion(allows, denies, is_conditional, deny_conditions, grants)
 
     def _cel_about(self, member: AuthorizerConfig, seen: SeenObject, is_strict: bool) -> CircuitOpinion:
         """`authorizers.settlement` of all policies about one object."""

@@ -40,7 +40,8 @@ def opened_reads(
     for chain, verdict in zip(chains, verdicts, strict=True):
         unopposed = all_of((chain.is_unopposed(objects.deleted), chain.shows(objects.named)))
         deleted = any_of((chain.shows(objects.deleted), unopposed))
-        shown = any_of((objects.nothing, choose(is_read, chain.shows(objects.read), deleted)))
+        allowed = any_of((objects.nothing, choose(is_read, chain.shows(objects.read), deleted)))
+        shown = all_of((verdict.may_allow, allowed))
         by_selectors.append(choose(verdict.selects, shown, verdict.allows))
         after_all = chain.shows(objects.deleted, is_strict=False)
         one_by_one.append(choose(verdict.selects, after_all, verdict.allows))

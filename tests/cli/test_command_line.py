@@ -57,6 +57,11 @@ def test_an_engine_that_enforce_does_not_offer_has_its_own_command(engine: str, 
 
 
 @pytest.mark.parametrize("words", ALL)
+def test_help_says_what_a_value_is_not_which_type_it_has(words: str) -> None:
+    assert not re.search(r" (TEXT|INTEGER|FLOAT)\b", CliRunner().invoke(root, [*words.split(), "--help"]).stdout)
+
+
+@pytest.mark.parametrize("words", ALL)
 def test_no_line_of_help_ends_in_the_middle_of_a_word(words: str) -> None:
     lines = CliRunner().invoke(root, [*words.split(), "--help"]).stdout.splitlines()
     assert [line for line in lines if re.search(r"\S-$", line)] == []

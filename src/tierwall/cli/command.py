@@ -15,7 +15,7 @@ A command is a class of options, a function of one value of it, and a registrati
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
@@ -176,7 +176,8 @@ def runs(params: type[P]) -> Callable[[Callable[[P], int | None]], Callable[...,
                 sys.exit(code)
 
         for name, field in reversed(list(params.fields())):
-            run = field.decorator(*(field.names or _names(field, name)), name, **field.settings)(run)
+            names = field.names or _names(field, name)
+            run = field.decorator(*names, name, **{**_metavar(names, field.settings), **field.settings})(run)
         _PARAMS[run] = params
         return run
 
@@ -185,6 +186,17 @@ def runs(params: type[P]) -> Callable[[Callable[[P], int | None]], Callable[...,
 
 def _names(field: ParamField, name: str) -> tuple[str, ...]:
     return () if field.decorator is click.argument else (f"--{name.replace('_', '-')}",)
+
+
+def _metavar(names: tuple[str, ...], settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return what the help calls the value of an option that does not say it: click's words are TEXT and FLOAT RANGE."""
+    kind = settings.get("type")
+    if isinstance(kind, click.IntRange | click.FloatRange):
+        return {"metavar": "SECONDS" if isinstance(kind, click.FloatRange) else "NUMBER"}
+    long = next((name for name in names if name.startswith("--")), "")
+    if kind is not None or not long or settings.get("is_flag") or "/" in long:
+        return {}
+    return {"metavar": long.rpartition("-")[2].upper()}
 
 
 def worlds_read() -> list[World]:

@@ -189,7 +189,7 @@ def _names(field: ParamField, name: str) -> tuple[str, ...]:
 
 
 def _metavar(names: tuple[str, ...], settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return what the help calls the value of an option that does not say it: click's words are TEXT and FLOAT RANGE."""
+    """Return what the help calls the value of an option that does not say it. Click would say TEXT or FLOAT RANGE."""
     kind = settings.get("type")
     if isinstance(kind, click.IntRange | click.FloatRange):
         return {"metavar": "SECONDS" if isinstance(kind, click.FloatRange) else "NUMBER"}

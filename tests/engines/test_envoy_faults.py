@@ -344,3 +344,21 @@ def test_without_a_control_plane_lists_fail_and_calls_continue(running: Lab) -> 
     finally:
         running.server = running.do(running._serve())
         running.publish([BASE])
+
+
+def test_long_messages_hide_no_decision(running: Lab) -> None:
+    callers = [running.caller() for _ in range(16)]
+    running.decisions.clear()
+    threads = [threading.Thread(target=caller.call, args=("x" * 900_000,)) for caller in callers]
+    for thread in threads:
+        thread.start()
+    caller = running.caller()
+    for _ in range(20):
+        assert caller.call("allowed") == "allowed"
+    for thread in threads:
+        thread.join()
+
+    def logged() -> int:
+        return sum(entry.get("tool") == "allowed" for entry in running.decisions)
+
+    eventually(lambda: logged() >= 20 and len(running.decisions) >= 36, lambda: (logged(), len(running.decisions)))

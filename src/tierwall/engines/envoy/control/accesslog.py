@@ -30,6 +30,9 @@ from tierwall.tool.request import ObservedRequest
 SERVICE = "envoy.service.accesslog.v3.AccessLogService"
 PLACE_KEYS = ("gateway", "listener", "backend")
 _CLUSTER = "cluster"
+# Envoy drops entries beyond this (for each of its threads) while this process does not keep up. By default it is so
+# little that a few long messages would hide other requests from the log.
+MOST_WAITING_BYTES = 64 << 20
 
 Sink = Callable[[DecisionEvent], None]
 
@@ -50,6 +53,7 @@ def access_log() -> Any:
     )
     common.grpc_service.envoy_grpc.cluster_name = CONTROL_PLANE
     common.buffer_flush_interval.FromMilliseconds(50)
+    common.buffer_size_bytes.value = MOST_WAITING_BYTES
     settings = packed(als_pb2.HttpGrpcAccessLogConfig(common_config=common))
     return accesslog_pb2.AccessLog(name="tierwall.decisions", typed_config=settings)
 

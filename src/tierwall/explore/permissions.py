@@ -34,6 +34,8 @@ from tierwall.world import World
 
 # The most users, and groups, that are offered, and that are asked about one policy.
 MAX_USERS, MAX_DECIDED = 200, 40
+# The kinds of objects that permit or deny requests.
+_SAYING = ("AuthorizationPolicy", "RoleBinding")
 
 
 def permissions(explored: ExploredWorld, query: Query) -> Page:
@@ -81,12 +83,15 @@ def permissions(explored: ExploredWorld, query: Query) -> Page:
 def decided_permissions(world: World, resource: Resource) -> Iterator[tuple[str, str]]:
     """Yield what a policy of the API plane says about each user and group that is named, with the address of all."""
     snapshot, policy = world.snapshot, str(resource.reference)
+    # What others say takes its time, and nobody asks for it here.
+    others = [each for each in snapshot if each.kind.endswith(_SAYING) and each.identity != resource.identity]
+    alone = snapshot.with_changes(drop=others)
     asked: list[tuple[str, str, tuple[str, ...]]] = [(user, user, ()) for user in named.users(snapshot)[:MAX_DECIDED]]
     asked += [(f"a member of {group}", "", (group,)) for group in named.groups(snapshot)[:MAX_DECIDED]]
     for who, user, groups in asked:
         href = address("/permissions", user=user, group=groups, namespace=resource.namespace)
         try:
-            permitted = user_permissions(snapshot, user, groups, resource.namespace)
+            permitted = user_permissions(alone, user, groups, resource.namespace)
         except InputError:
             return  # No API server starts with such authorizers, so nothing is decided.
         for permission in permitted.listed:

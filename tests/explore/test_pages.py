@@ -186,6 +186,18 @@ def test_an_object_says_what_it_decides(lab: ExplorerLab, name: str, decided: li
     assert "What it decides" in lab.client.get(f"/policy/{name}").text
 
 
+def test_backends_without_tools_share_a_table(lab: ExplorerLab) -> None:
+    page = lab.client.get("/tools").text
+    first, last = (
+        page.index("Callers by tools of XBackend/prod/payment-service"),
+        page.index("Backends of which no tool"),
+    )
+    assert first < last < page.index("Service/team/pages")
+    assert "Every caller gets the same answer for any tool." in page
+    assert "Callers by tools of Service/team/pages" not in page
+    assert "This caller gets the same answer" in lab.client.get("/tools?caller=agents/shopper").text
+
+
 def test_findings_that_are_not_there_do_not_hide_others(lab: ExplorerLab) -> None:
     page = lab.client.get("/findings?code=TW999").text
     assert "There is no such finding." in page

@@ -32,8 +32,8 @@ from tierwall.tool.grants import Grants, ToolRow
 from tierwall.tool.possible import OTHER
 from tierwall.world import World
 
-# The most callers of a matrix.
-MAX_CALLERS = 60
+# The most callers of a matrix, and the words beside the field that filters a table.
+MAX_CALLERS, FILTER = 60, "Filter these rows"
 
 
 def tools(explored: ExploredWorld, query: Query) -> Page:
@@ -80,7 +80,11 @@ def _caller(name: str) -> str | dict[str, str]:
 
 
 def _matrices(granted: list[tuple[str, Grants]]) -> Iterator[Markup]:
-    """Yield a matrix for each way: a row for each caller, a column for each tool, `*` for any other."""
+    """Yield a matrix for each way: a row for each caller, a column for each tool, `*` for any other.
+
+    Most Services of a cluster offer no tools: backends where every caller gets one answer share a table.
+    """
+    plain: list[Markup] = []
     ways: dict[tuple[str, str, str], dict[str, dict[str, ToolRow]]] = {}
     for caller, grants in granted:
         for rows in grants.ways:
@@ -89,6 +93,12 @@ def _matrices(granted: list[tuple[str, Grants]]) -> Iterator[Markup]:
     for (backend, gateway, listener), by_caller in ways.items():
         columns = sorted({tool for rows in by_caller.values() for tool in rows}, key=lambda tool: (tool == OTHER, tool))
         some = next(iter(next(iter(by_caller.values())).values()))
+        if (
+            columns == [OTHER]
+            and len({(rows[OTHER].verdict, rows[OTHER].conditions) for rows in by_caller.values()}) == 1
+        ):
+            plain.append(row(object_link(some.backend), f"{gateway}#{listener}", _cell("", some)))
+            continue
         heads = ["Caller", *("any other tool" if tool == OTHER else tool for tool in columns)]
         rows_shown = [
             row(link(caller, f"/tools?caller={_quoted(caller)}"), *(_cell(caller, rows.get(tool)) for tool in columns))
@@ -98,6 +108,14 @@ def _matrices(granted: list[tuple[str, Grants]]) -> Iterator[Markup]:
             "section",
             tag("h2", object_link(some.backend), tag("span", f" through {gateway}#{listener}", class_="quiet-text")),
             table(heads, rows_shown, f"Callers by tools of {backend}", class_="matrix"),
+        )
+    if plain:
+        who = "Every caller gets" if len(granted) > 1 else "This caller gets"
+        yield tag(
+            "section",
+            tag("h2", "Backends of which no tool is named"),
+            tag("p", f"{who} the same answer for any tool.", class_="hint"),
+            table(("Backend", "Through", "Any tool"), plain, "Backends of which no tool is named", data_filter=FILTER),
         )
 
 
@@ -111,8 +129,9 @@ def _cell(caller: str, permit: ToolRow | None) -> Markup:
     if permit is None:
         return verdict_mark("NoMatch", "—")
     conditions = [tag("p", "if ", tag("code", condition)) for condition in permit.conditions]
+    why = tag("p", decider_links(permit.decided_by), class_="why") if permit.decided_by else None
     if permit.tool == OTHER:
-        return joined(verdict_mark(permit.verdict), conditions)
+        return joined(verdict_mark(permit.verdict), conditions, why)
     terms = {
         "gateway": f"{permit.gateway.namespace}/{permit.gateway.name}",
         "listener": permit.listener,
@@ -126,7 +145,6 @@ def _cell(caller: str, permit: ToolRow | None) -> Markup:
         asking("tool", **terms),
         aria_label=f"{permit.verdict}: {caller} calls {permit.tool}",
     )
-    why = tag("p", decider_links(permit.decided_by), class_="why")
     return joined(mark, conditions, why)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +186,18 @@ def test_an_object_says_what_it_decides(lab: ExplorerLab, name: str, decided: li
     for words in decided:
         assert any(words in line for line in document["decides"]), document["decides"]
     assert "What it decides" in lab.client.get(f"/policy/{name}").text
+
+
+def test_every_line_of_the_network_says_why(lab: ExplorerLab) -> None:
+    for path in ("/network", "/network?focus=monitoring", "/network?to=monitoring/prometheus-0"):
+        page = lab.client.get(path).text
+        table = page.partition('aria-label="Connections"')[2].partition("</table>")[0]
+        rows = table.count("<tr") - 1
+        links = [unescape(href) for href in re.findall(r'href="(/ask[^"]*)"', table)]
+        assert rows == len(links) > 0
+        for href in links:
+            answer = lab.client.get(f"{href}&format=json").json()
+            assert answer["verdict"] == "Allow", href
 
 
 def test_backends_without_tools_share_a_table(lab: ExplorerLab) -> None:

@@ -37,6 +37,7 @@ from tierwall.network.reach.connections import Connections, connections
 from tierwall.network.reach.listing import MaskedEntry, masked_entries
 from tierwall.network.reach.naming import EndpointNames
 from tierwall.network.reach.narrowing import classes_of_namespace, focused
+from tierwall.network.reach.spaces import bits
 from tierwall.network.reach.ways_in import JudgedWay
 from tierwall.render import listing
 from tierwall.render.formats import View
@@ -220,12 +221,11 @@ def _why(placed: MaskedEntry, reached: Connections | None) -> Child:
     if reached is None:
         return "—"
     classes = reached.matrix.classes.all
-    source, destination = (classes[(mask & -mask).bit_length() - 1] for mask in (placed.sources, placed.destinations))
-    here = source.members[0]
-    # An entry may lead from a class to itself: two of its members, if it has them.
-    there = destination.members[-1] if destination.members[-1] is not here else destination.members[0]
-    flow = placed.entry.flows[0]
-    if not flow.ranges or here is there:
+    there = classes[next(bits(placed.destinations))].members[-1]
+    # An entry may lead from a class to itself, and nobody asks about a connection to oneself.
+    sources = (member for bit in bits(placed.sources) for member in classes[bit].members[:2] if member is not there)
+    here, flow = next(sources, None), placed.entry.flows[0]
+    if not flow.ranges or here is None:
         return "—"
     ports = flow.ranges[0]
     href = address(

@@ -70,21 +70,25 @@ def _meant(policy: Resource) -> Iterator[MeantTarget]:
     for field in ("targetRefs", "targetSelectors"):
         entries = policy.spec.get(field)
         for entry in entries if isinstance(entries, list) else () if entries is None else (entries,):
-            yield _target(entry) if isinstance(entry, Mapping) else MeantTarget()
+            if not isinstance(entry, Mapping):
+                yield MeantTarget()
+                continue
+            kind = entry.get("kind")
+            # Of a kind that cannot be read: what would be a port of a Service may be a section of something else.
+            kinds = (kind,) if isinstance(kind, str) and kind in KINDS else ("", SERVICE[1])
+            yield from (_target(entry, each) for each in kinds)
 
 
-def _target(entry: Mapping[str, Any]) -> MeantTarget:
-    kind, name = entry.get("kind"), entry.get("name")
-    section, port = entry.get("sectionName"), entry.get("port")
+def _target(entry: Mapping[str, Any], kind: str) -> MeantTarget:
+    name, section, port = entry.get("name"), entry.get("sectionName"), entry.get("port")
     section = str(section) if isinstance(section, str) or type(section) is int else ""
     port = port if type(port) is int else 0
     if kind == SERVICE[1]:
-        section = number if (number := service_port(section)).isdigit() else ""
+        section = number if (number := service_port(section)).isascii() and number.isdigit() else ""
     if kind == INFERENCE_POOL[1] or (section and port):
         section, port = "", 0
     try:
         selector = Selector.parse({"matchLabels": entry.get("matchLabels")})
     except SelectorError:
         selector = EVERYTHING
-    known = kind if isinstance(kind, str) and kind in KINDS else ""
-    return MeantTarget(known, name if isinstance(name, str) else "", selector, section, port)
+    return MeantTarget(kind, name if isinstance(name, str) else "", selector, section, port)

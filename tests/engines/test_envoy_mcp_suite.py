@@ -230,7 +230,7 @@ def test_scenarios_of_clients_pass_through_the_gateway(
     ports: Ports, sdk: str, mode: str, version: str, scenarios: int, tmp_path: Path
 ) -> None:
     """All scenarios of a version, those in which clients sign in included. All pass without the gateway."""
-    said = played(ports, tmp_path, sdk, mode, "--suite", "all", "--spec-version", version, "--timeout", "60000")
+    said = played(ports, tmp_path, sdk, mode, "--suite", "all", "--spec-version", version, "--timeout", "240000")
     lines = re.findall(r"^(.) (\S+): \d+ passed", said, re.MULTILINE)
     assert len({scenario for _, scenario in lines}) == scenarios, said
     assert [scenario for mark, scenario in lines if mark != "✓"] == [], said

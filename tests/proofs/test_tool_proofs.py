@@ -11,7 +11,7 @@ import tierwall
 from tests.logic.cel.questions import placed
 from tests.proofs.neighbours import neighbourhood
 from tests.randomness import seeds
-from tests.worlds import tool_worlds
+from tests.worlds import tool_objects, tool_worlds
 from tierwall import InputError, Proof, ProofResult, Verdict
 from tierwall.logic.cel.encoder import settle
 from tierwall.logic.cel.unknown import UnknownWorld
@@ -25,6 +25,7 @@ from tierwall.proofs.tool.call import UnknownCall
 from tierwall.proofs.tool.policies import PolicyCircuit
 from tierwall.proofs.value_set import SetForm
 from tierwall.tool.decide import decide
+from tierwall.tool.grants import grants
 from tierwall.tool.protocol import NAME_HEADER
 from tierwall.tool.question import ToolQuestion, read_question
 from tierwall.tool.request import ToolRequest
@@ -335,6 +336,43 @@ def test_a_change_that_opens_a_tool_is_refuted() -> None:
     assert result.proof == "Refuted"
     moved = tierwall.loads(OBJECTS.replace("name: web", "name: other"))
     assert "is on one side of the change only" in tierwall.prove(moved, opens, against=old).why
+
+
+def test_a_change_at_one_of_several_listeners_of_a_name_is_not_missed() -> None:
+    """Its question could not be asked, so no counterexample is shown; `diff` and `tools` tell it by its ListenerSet."""
+    edge = tool_objects.gateway()
+    edge["spec"]["allowedListeners"] = {"namespaces": {"from": "All"}}
+    parents = [{"name": "prod-gateway"}]
+    more: list[dict[str, Any]] = []
+    for name, port in (("one", 9001), ("two", 9002)):
+        listener = {"name": "web", "port": port, "protocol": "HTTP"}
+        spec = {"parentRef": {"name": "prod-gateway"}, "listeners": [listener]}
+        more.append(tool_objects.manifest("gateway.networking.k8s.io/v1", "ListenerSet", name, spec))
+        parents.append({"name": name, "kind": "ListenerSet", "group": "gateway.networking.k8s.io"})
+    way = tool_objects.route("r", "prod-gateway", "pay")
+    way["spec"]["parentRefs"] = parents
+    objects = [edge, *more, tool_objects.backend("pay"), way]
+
+    def guarded(section: str) -> list[dict[str, Any]]:
+        target, ping = tool_objects.on_gateway(section=section), {"authorization": tool_objects.mcp("ping")}
+        return [*objects, tool_objects.v1("p", target, ping)]
+
+    def world(section: str) -> tierwall.World:
+        return tierwall.loads("", objects=guarded(section))
+
+    opens = Proof.from_dict({"noNew": {"against": "old", "planes": ["tool"]}})
+    # The policy no longer reaches the listeners of the ListenerSets.
+    result = tierwall.prove(world("web"), opens, against=world(""))
+    assert (result.proof, "ListenerSet/prod/one" in result.why) == ("Unknown", True), result.sentence
+    assert tierwall.prove(world(""), opens, against=world("web")).proof == "Proved"
+    opened = tierwall.diff(world(""), world("web"), planes=["tool"])
+    assert {str(difference.question["listenerSet"]) for difference in opened} == {"prod/one", "prod/two"}
+    listed = grants(tool_worlds.snapshot(guarded("web")), None)
+    assert [(rows[0].listener_set, str(rows[-1].verdict)) for rows in listed.ways] == [
+        (None, "Deny"),
+        ("prod/one", "Allow"),
+        ("prod/two", "Allow"),
+    ]
 
 
 def test_everything_wrong_with_a_region_is_said() -> None:

@@ -34,7 +34,7 @@ from tierwall.tool.ways import BackendWay, GuardedWay, routed_ways, unrouted_way
 # One method of each kind that a clause can tell apart, beside those that rules name.
 METHODS = (*sorted(BASE_METHODS - {ANSWER}), "notifications/initialized", "prompts/get", "resources/read", "tasks/get")
 OTHER_NAME = "any-other"
-_WayKey: TypeAlias = tuple[str, str, str]
+_WayKey: TypeAlias = tuple[str, str, str, str]
 
 
 class RequestShape(NamedTuple):
@@ -88,13 +88,17 @@ def _ways(snapshot: Snapshot) -> dict[_WayKey, ComparedWay]:
     stack = model(snapshot).stack
     backends = Counter((backend.namespace, backend.name) for kind in BACKENDS for backend in snapshot.of_kind(*kind))
     return {
-        (str(way.gateway.reference), way.listener.name, f"{way.resource.group}/{way.backend}"): ComparedWay(
+        (*_listener(way), f"{way.resource.group}/{way.backend}"): ComparedWay(
             way,
             stack(way.gateway, way.listener, way.resource),
             way.resource.kind == "XBackend" and backends[way.backend.namespace, way.backend.name] > 1,
         )
         for way in routed_ways(snapshot) or unrouted_ways(snapshot)
     }
+
+
+def _listener(way: BackendWay) -> tuple[str, str, str]:
+    return str(way.gateway.reference), way.listener.name, way.listener_set or ""
 
 
 def _same(before: ComparedWay, after: ComparedWay) -> bool:
@@ -284,6 +288,7 @@ def _difference(
     question: dict[str, Any] = {
         "gateway": f"{way.gateway.namespace}/{way.gateway.name}",
         "listener": way.listener.name,
+        **({"listenerSet": way.listener_set} if way.listener_set is not None else {}),
         "backend": _backend(way, any(member is not None and member.is_ambiguous for member in (before, after))),
     }
     if caller is not None:
@@ -302,7 +307,8 @@ def _difference(
     if shown.approval:
         question["externalAuth"] = dict.fromkeys(shown.approval, "Allow")
     may, conditions = permission_words(shown.before, shown.after)
-    details = [f"at {question['backend']} through {question['gateway']}#{question['listener']}"]
+    of_set = f" (ListenerSet/{question['listenerSet']})" if "listenerSet" in question else ""
+    details = [f"at {question['backend']} through {question['gateway']}#{question['listener']}{of_set}"]
     details += filter(None, (conditions, _with(http)))
     if asking and not conditions:
         details.append(f"{'with' if shown.approval else 'without'} the approval of {', '.join(asking)}")

@@ -73,7 +73,8 @@ def tools(listed: tuple[Grants, bool], view: View) -> Iterator[str]:
         if not first:
             yield ""
         first = False
-        yield f"{rows[0].backend} through {rows[0].gateway}#{rows[0].listener}"
+        of_set = f" (ListenerSet/{rows[0].listener_set})" if rows[0].listener_set is not None else ""
+        yield f"{rows[0].backend} through {rows[0].gateway}#{rows[0].listener}{of_set}"
         permits: list[tuple[str, Permit]] = [(row.tool, row) for row in listed_rows]
         if listed_rows[0].initialize.verdict is Verdict.DENY:
             permits.insert(0, ("(initialize)", listed_rows[0].initialize))
@@ -101,6 +102,7 @@ def tools_document(listed: tuple[Grants, bool], view: View) -> dict[str, Any]:
             {
                 "gateway": f"{rows[0].gateway.namespace}/{rows[0].gateway.name}",
                 "listener": rows[0].listener,
+                **non_empty(listenerSet=rows[0].listener_set),
                 "backend": str(rows[0].backend),
                 "initialize": _permit(rows[0].initialize),
                 "tools": [{"tool": row.tool, **_permit(row)} for row in _listed_rows(rows, everything)],

@@ -49,6 +49,8 @@ class ToolRow(Permit, frozen=True, kw_only=True):
 
     gateway: Reference
     listener: str
+    # The ListenerSet that has the listener; None if the Gateway has it.
+    listener_set: str | None = None
     backend: Reference
     tool: str
     # Whether the caller may open a session, which comes before any call.
@@ -145,6 +147,7 @@ def _rows(policies: ToolModel, way: BackendWay, caller: str | None, tools: Itera
         yield ToolRow(
             gateway=way.gateway.reference,
             listener=way.listener.name,
+            listener_set=way.listener_set,
             backend=backend.reference,
             tool=tool,
             initialize=initialize,

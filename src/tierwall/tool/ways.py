@@ -135,18 +135,25 @@ class BackendWay(Struct, frozen=True, eq=False):
     resource: Resource
     backend: Backend
 
+    @property
+    def listener_set(self) -> str | None:
+        """The ListenerSet that has the listener (`namespace/name`); None if the Gateway has it."""
+        owner = self.listener.owner
+        return None if owner is self.gateway else f"{owner.namespace}/{owner.name}"
+
 
 @per_snapshot
 def routed_ways(snapshot: Snapshot) -> tuple[BackendWay, ...]:
     """Return every way that a route takes from a listener to an XBackend, Service or AgentgatewayBackend, by name."""
-    by_name: dict[tuple[str, str], BackendWay] = {}
+    by_name: dict[tuple[str, str, str], BackendWay] = {}
     for path in gateway_graph(snapshot).request_paths():
         place = path.backend.place if path.backend is not None else None
         resource = place.resource(snapshot) if place is not None else None
         if resource is not None and (resource.group, resource.kind) in (*BACKENDS, SERVICE, BACKEND):
             backend = backend_of(resource)
-            name = f"{path.gateway.reference}#{path.listener.name}", f"{resource.group}/{backend}"
-            by_name.setdefault(name, BackendWay(path.gateway, path.listener, resource, backend))
+            way = BackendWay(path.gateway, path.listener, resource, backend)
+            listener = f"{path.gateway.reference}#{path.listener.name}"
+            by_name.setdefault((listener, f"{resource.group}/{backend}", way.listener_set or ""), way)
     return tuple(way for _, way in sorted(by_name.items()))
 
 

@@ -5,6 +5,7 @@ A change is looked at way by way: from every listener to every backend whose pol
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from msgspec.structs import replace
@@ -81,9 +82,11 @@ def prove_change(old: Snapshot, new: Snapshot, change: Change, assume: Assumptio
     before, after = overlay(old, new_only), overlay(new, old_only)
     ways = {_name(way) for side in (before, after) for way in (*unrouted_ways(side), *routed_ways(side))}
     unsolved: Unsolved | None = None
-    for name in sorted(ways):
+    listeners = Counter(name[:3] for name in ways)
+    for *names, listener_set in sorted(ways):
+        name = names[0], names[1], names[2]
         question = ToolQuestion(gateway=name[0], listener=name[1], backend=name[2])
-        sides = [find_way(snapshot, *name, []) for snapshot in (before, after)]
+        sides = [find_way(snapshot, *name, [], listener_set or None) for snapshot in (before, after)]
         guarded = [side for side in sides if side is not None]
         if len(guarded) < 2:
             unsolved = unsolved or Unsolved(
@@ -94,6 +97,11 @@ def prove_change(old: Snapshot, new: Snapshot, change: Change, assume: Assumptio
             continue
         wanted = (False, True) if change.word == "noNew" else (True, False)
         finding = _search(after, tuple(guarded), ToolRegion(), wanted, question, effort)
+        if isinstance(finding, Candidate) and listener_set and listeners[name] > 1:
+            # A question about this one of them cannot be asked.
+            finding = Unsolved(
+                f"there may be a change at `{name[1]}` of ListenerSet/{listener_set}, one of several so called"
+            )
         if isinstance(finding, Candidate):
             return replace(
                 finding,
@@ -105,10 +113,11 @@ def prove_change(old: Snapshot, new: Snapshot, change: Change, assume: Assumptio
     return unsolved or NoCounterexample()
 
 
-def _name(way: BackendWay) -> tuple[str, str, str]:
+def _name(way: BackendWay) -> tuple[str, str, str, str]:
     backend, gateway = way.backend, way.gateway
     kind = f"XBackend.{way.resource.group}" if backend.kind == "XBackend" else backend.kind
-    return f"{gateway.namespace}/{gateway.name}", way.listener.name, f"{kind}/{backend.namespace}/{backend.name}"
+    names = f"{gateway.namespace}/{gateway.name}", way.listener.name, f"{kind}/{backend.namespace}/{backend.name}"
+    return *names, way.listener_set or ""
 
 
 def _same_policies(before: GuardedWay, after: GuardedWay) -> bool:

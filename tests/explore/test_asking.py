@@ -308,7 +308,9 @@ def test_completion_is_from_what_is_there(examples: ExploredWorld) -> None:
     assert "shop/web" in completions(snapshot, "shop/we")
     assert "shop/web -> shop/db" in completions(snapshot, "shop/web -> db")
     assert "shopper refund" in completions(snapshot, "shopper ref")
-    assert completions(snapshot, "") == []
+    assert "shop/web->shop/db" in completions(snapshot, "shop/web->shop/d")
+    assert "web,shop/api" in completions(snapshot, "web,shop/ap")
+    assert completions(snapshot, "") == completions(snapshot, "web ->") == completions(snapshot, "web ") == []
 
 
 # A Deployment, a pod of its own, and a Service of one name, whose port 80 leads to `http-web` (8080).
@@ -460,6 +462,11 @@ NETPOL = "/policy/NetworkPolicy.networking.k8s.io/shop/db-from-api"
         ("netpol", [NETPOL]),
         ("show all network policies", [NETPOL]),
         ("problems", ["/findings"]),
+        ("findings in shop", ["/findings?namespace=shop", "/findings?policy=Namespace%2Fshop"]),
+        ("warnings for db-from-api", ["/findings?policy=NetworkPolicy%2Fshop%2Fdb-from-api"]),
+        ("can alice do everything", ["/permissions?user=alice"]),
+        ("what is alice not allowed to do", ["/permissions?user=alice"]),
+        ("what overrides the policy db-from-api", [NETPOL]),
         ("errors", ["/findings?severity=error"]),
         ("tw203", ["/findings?code=TW203"]),
     ],
@@ -473,6 +480,20 @@ def test_everyday_words_lead_to_a_page(examples: ExploredWorld, text: str, hrefs
     [
         ("curl http://db:5432 from web", NETWORK),
         ("nc db 5432 from web", NETWORK),
+        ("db:5432 from web", NETWORK),
+        ("web - > db:5432", NETWORK),
+        (
+            "shopper -> payment-service/refund",
+            {
+                "plane": "tool",
+                "gateway": "prod/prod-gateway",
+                "listener": "agents",
+                "backend": "XBackend/prod/payment-service",
+                "caller": "agents/shopper",
+                "method": "tools/call",
+                "tool": "refund",
+            },
+        ),
         ("web -> [::1]:80", {**NETWORK, "to": "::1", "port": "80"}),
         (
             "kubectl auth can-i get pods --subresource=log --as alice",

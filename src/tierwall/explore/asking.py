@@ -20,7 +20,7 @@ from tierwall.explore.asked import api, forms, network, tools
 from tierwall.explore.asked.ends import split_port
 from tierwall.explore.asked.meaning import EXAMPLES, Choice, Meanings, bounded, unclear
 from tierwall.explore.asked.settings import at_place
-from tierwall.explore.asked.things import change_address, names, object_address, objects, things
+from tierwall.explore.asked.things import change_address, findings_about, names, object_address, objects, things
 from tierwall.explore.page import address
 from tierwall.render.quotation import shortened
 from tierwall.resources.once import per_snapshot
@@ -49,7 +49,7 @@ def _has(snapshot: Snapshot, signs: str) -> bool:
 
 
 def _meanings(snapshot: Snapshot, text: str) -> Meanings:
-    text = " ".join(text.split()).rstrip("?.!").strip().replace(" / ", "/")
+    text = " ".join(text.split()).rstrip("?.!:").strip().replace(" / ", "/")
     if not text:
         return unclear("the question is empty", f"type one such as {EXAMPLES}")
     if len(text.split()) == 1 and not forms.has_arrow(text):
@@ -98,6 +98,11 @@ def _about(snapshot: Snapshot, text: str) -> Meanings | None:
 
 def _all_of(snapshot: Snapshot, text: str) -> Iterator[Choice]:
     """Yield what a question about all tools or permissions means."""
+    does = forms.LEAD.sub("", text, count=1)
+    if match := forms.DOES_ALL.fullmatch(does):
+        yield from api.all_of(snapshot, match["who"], match["members"] or "", match["where"] or "")
+    if match := forms.FINDINGS.fullmatch(text):
+        yield from findings_about(snapshot, match["what"])
     for form in (forms.PERMISSIONS, forms.PERMISSIONS_OF):
         if match := form.fullmatch(text):
             yield from api.all_of(snapshot, match["who"], match["members"] or "", match["where"] or "")

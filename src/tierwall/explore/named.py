@@ -166,15 +166,16 @@ def _known_words(snapshot: Snapshot) -> list[tuple[str, str]]:
 
 
 def completions(snapshot: Snapshot, text: str) -> list[str]:
-    """Return how a text may go on: its last word, completed from what is there."""
-    head, _, word = text.rpartition(" ")
+    """Return how a text may go on: its last word, completed from what is there; an arrow needs no spaces."""
+    at = max(map(text.rfind, " ,>→")) + 1
+    head, word = text[:at], text[at:]
     if not word:
         return []
     known = _known_words(snapshot)
     at = bisect_left(known, (word.lower(), ""))
     completed: dict[str, None] = {}
     while at < len(known) and known[at][0].startswith(word.lower()) and len(completed) < MAX_COMPLETIONS:
-        completed[f"{head} {known[at][1]}".strip()] = None
+        completed[f"{head}{known[at][1]}".lstrip()] = None
         at += 1
     completed.pop(text.strip(), None)
     return list(completed)

@@ -43,7 +43,7 @@ _STOPPED = (
     r"(?:denied|blocked|refused|rejected|dropped|prevented|stopped|forbidden|kept)\s+(?:access\s+)?(?:to|from|at|by)"
 )
 ARROW = re.compile(
-    rf"\s*(?:[-–—=~|]*(?<!<)>{{1,3}}|{_pointing('RIGHT')})\s*"
+    rf"\s*(?:[-–—=~|]*(?<!<)>{{1,3}}|[-=]\s>|{_pointing('RIGHT')})\s*"
     rf"|\s+(?:{_MAYNT}\s+)?{_NOT}(?:(?:allowed|able|permitted)\s+to\s+)?"
     rf"(?:{_STOPPED}(?:\s+{REACH})?|{REACH}|to)\s+",
     re.IGNORECASE,
@@ -109,6 +109,8 @@ DIRECTION = re.compile(
     r"\s+(?:of|to|for|into|from)\s+(?P<end>\S.*)",
     re.IGNORECASE,
 )
+# `db from web`.
+FROM_WHOM = re.compile(r"(?P<end>\S+)\s+from\s+(?P<who>\S+)", re.IGNORECASE)
 # As somebody would try it: `curl http://db from web`.
 TRIED = re.compile(
     r"(?:curl|wget|ping|telnet|ssh|psql|nc|dial|connect\s+to|reach)(?:\s+-\w+)*\s+(?P<end>\S+(?:\s+\d+)?)"
@@ -128,7 +130,7 @@ _MEMBERS = (
 )
 MAY_DO = re.compile(rf"what\s+{_MEMBERS}(?P<who>\S+)\s+(?:may|can|could)\s+(?P<what>do){_WHERE}", re.IGNORECASE)
 WHAT_MAY = re.compile(
-    rf"(?:what|which(?:\s+tools?)?)\s+{_MAYNT}\s+{_MEMBERS}(?P<who>\S+)\s+(?:(?:allowed|able|permitted)\s+to\s+)?"
+    rf"(?:what|which(?:\s+tools?)?)\s+{_MAYNT}\s+{_MEMBERS}(?P<who>\S+)\s+{_NOT}(?:(?:allowed|able|permitted)\s+to\s+)?"
     rf"(?P<what>do|call|use){_WHERE}",
     re.IGNORECASE,
 )
@@ -138,6 +140,11 @@ PERMISSIONS = re.compile(
 )
 PERMISSIONS_OF = re.compile(
     rf"(?:what\s+are\s+)?{_MEMBERS}(?P<who>\S+?)(?:['’]s)?\s+(?:permissions?|rights?){_WHERE}", re.IGNORECASE
+)
+DOES_ALL = re.compile(rf"{_MEMBERS}(?P<who>\S+)\s+do\s+(?:any|every)thing{_WHERE}", re.IGNORECASE)
+FINDINGS = re.compile(
+    r"(?:findings?|problems?|issues?|warnings?|errors?)\s+(?:(?:in|of|with|about|for|on)\s+)?(?:(?:the\s+)?namespace\s+)?(?P<what>\S+)",
+    re.IGNORECASE,
 )
 TOOLS_OF = re.compile(
     r"(?:the\s+|all\s+)*tools?\s+(?:(?:of|for)\s+(?P<of>\S+)|(?:that\s+)?(?P<by>\S+)\s+(?:may|can)\s+(?:call|use))|(?P<who>\S+?)(?:['’]s)?\s+(?:calls?\s+|uses?\s+)?(?:any\s+)?tools?",
@@ -180,7 +187,10 @@ CHANGE = re.compile(
     r"(?P<name>\S+(?:\s+\S+)?)",
     re.IGNORECASE,
 )
-OBJECT = re.compile(r"(?:the\s+)?(?:policy|object|resource|manifest(?:\s+of)?)\s+(?P<name>\S+)", re.IGNORECASE)
+OBJECT = re.compile(
+    r"(?:(?:what|who)\s+(?:overrides|decides|does)\s+)?(?:the\s+)?(?:policy|object|resource|manifest(?:\s+of)?)\s+(?P<name>\S+)",
+    re.IGNORECASE,
+)
 AT = re.compile(r"\s+(?:at|through|via)\s+(\S+)")
 ON = re.compile(r"\s+(?:on|of|from)\s+(\S+)")
 EVERYWHERE = re.compile(

@@ -39,6 +39,10 @@ def about_one_end(snapshot: Snapshot, text: str) -> Meanings | None:
     if (match := forms.TRIED.fullmatch(text)) and any(ends(snapshot, split_port(match["end"])[0], is_target=True)):
         who = match["who"]
         return between(snapshot, who, match["end"]) if who else _who_reaches(snapshot, match["end"])
+    if match := forms.FROM_WHOM.fullmatch(text):
+        from_whom = list(two_ends(snapshot, [match["who"], match["end"]]))
+        if from_whom:
+            return bounded(iter(from_whom))
     if match := forms.PORT.fullmatch(text):
         return _on_port(AskedPort(match["port"], (match["before"] or match["after"] or "TCP").upper()))
     if match := forms.REACHED.fullmatch(text):

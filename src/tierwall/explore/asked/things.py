@@ -64,6 +64,15 @@ def things(snapshot: Snapshot, word: str) -> Iterator[Choice]:
             yield Choice(str(resource.reference), object_address(resource))
 
 
+def findings_about(snapshot: Snapshot, name: str) -> Iterator[Choice]:
+    """Yield the findings about a namespace or an object."""
+    if any(resource.namespace == name for resource in snapshot):
+        yield Choice(f"Findings in namespace {name}", address("/findings", namespace=name))
+    for resource in objects(snapshot, name):
+        if resource.kind != "Pod":
+            yield Choice(f"Findings about {resource.reference}", address("/findings", policy=str(resource.reference)))
+
+
 def _of_kind(snapshot: Snapshot, text: str) -> Iterator[Choice]:
     """Yield the objects of a kind: `netpol`, `all network policies`. Pods are on the page Network."""
     word = re.sub(r"^(?:(?:all|the|every|any|list|show)\s+)+", "", text.lower()).replace(" ", "")

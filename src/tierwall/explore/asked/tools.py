@@ -119,6 +119,8 @@ def calls(snapshot: Snapshot, text: str) -> Iterator[Choice]:
 def between(snapshot: Snapshot, caller: str, text: str) -> Iterator[Choice]:
     """Yield what an arrow from a caller to a backend, to a tool, or to a tool of a backend means."""
     backend, _, tool = text.partition(" ")
+    if "/" in text and not _backends(snapshot, backend) and _backends(snapshot, text.rpartition("/")[0]):
+        backend, _, tool = text.rpartition("/")
     if not _backends(snapshot, backend):
         yield from calls(snapshot, f"{caller} {text}")
     elif tool:

@@ -59,7 +59,7 @@ def test_every_envoy_of_every_replica_must_hold_a_generation() -> None:
     state = view.state(both, [first, behind], 0)
     assert state.policies[NEW] == (
         ProgrammedReason.RECONCILING,
-        "not acknowledged yet by Envoy b of Gateway shop/agents",
+        "Not acknowledged yet by Envoy b of Gateway shop/agents",
     )
     # The policy that did not change stays in force.
     assert state.policies[OTHER] == PROGRAMMED
@@ -69,7 +69,7 @@ def test_every_envoy_of_every_replica_must_hold_a_generation() -> None:
 
 
 def test_without_an_envoy_nothing_is_in_force() -> None:
-    expected = "Reconciling", "no Envoy of Gateway shop/agents is connected"
+    expected = "Reconciling", "No Envoy of Gateway shop/agents is connected"
     assert reason(FleetView(), need(NEW), [], 0) == expected
     assert FleetView().state(need(NEW), [], 0).gateways[NAME][1] == expected[1]
 
@@ -132,7 +132,7 @@ def test_a_pod_that_starts_does_not_count_until_it_takes_too_long() -> None:
 def test_at_most_three_envoys_are_named() -> None:
     behind = report(**{name: frozenset[str]() for name in "abcde"})
     assert reason(FleetView(), need(NEW), [behind], 0)[1] == (
-        "not acknowledged yet by Envoys a, b, c and 2 more of Gateway shop/agents"
+        "Not acknowledged yet by Envoys a, b, c and 2 more of Gateway shop/agents"
     )
 
 
@@ -177,5 +177,5 @@ def test_a_report_that_no_lease_takes_says_that_nothing_is_held() -> None:
     said = decode_report(text)
     assert reason(FleetView(), need(NEW), [(NAME, said), report(a=holds(NEW))], 0) == (
         "Reconciling",
-        "not acknowledged yet by Envoy of a replica, whose report would be too long, of Gateway shop/agents",
+        "Not acknowledged yet by Envoy of a replica, whose report would be too long, of Gateway shop/agents",
     )

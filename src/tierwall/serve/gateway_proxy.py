@@ -149,7 +149,7 @@ class GatewayProxy:
             answer = await client.post(
                 url,
                 json=wish,
-                headers={"Authorization": f"Bearer {settings.token.read_text().strip()}"},
+                headers={"Authorization": f"Bearer {self._token()}"},
                 extensions={"sni_hostname": settings.server_name},
             )
         document = answer.json()
@@ -164,6 +164,14 @@ class GatewayProxy:
         x509.load_pem_x509_certificate(signed.certificate.encode())
         self._authority = signed.authority
         return signed
+
+    def _token(self) -> str:
+        """Return the token of the pod; ValueError, which never shows it, if the file has something else."""
+        file = self._settings.token
+        token = file.read_text(errors="replace").strip()
+        if not token or not (token.isascii() and token.isprintable()):
+            raise ValueError(f"`{file}` does not hold a token")
+        return token
 
     def _write(self, folder: Path, signed: SignedKey) -> None:
         """Replace the files: Envoy notices that another file has the name."""

@@ -135,14 +135,14 @@ def _state(gateway: str, digest: str, envoys: Mapping[str, frozenset[str] | None
     if refusal:
         return ProgrammedState(ProgrammedReason.ENGINE_REFUSED, refusal)
     if not envoys:
-        return ProgrammedState(ProgrammedReason.RECONCILING, f"no Envoy of Gateway {gateway} is connected")
+        return ProgrammedState(ProgrammedReason.RECONCILING, f"No Envoy of Gateway {gateway} is connected")
     away = sorted(envoy for envoy, held in envoys.items() if held is None)
     if away:
         words = f"{_names(away)} of Gateway {gateway} {'is' if len(away) == 1 else 'are'} not connected"
         return ProgrammedState(ProgrammedReason.RECONCILING, words)
     behind = sorted(envoy for envoy, held in envoys.items() if held is not None and digest not in held)
     if behind:
-        words = f"not acknowledged yet by {_names(behind)} of Gateway {gateway}"
+        words = f"Not acknowledged yet by {_names(behind)} of Gateway {gateway}"
         return ProgrammedState(ProgrammedReason.RECONCILING, words)
     return ProgrammedState(ProgrammedReason.PROGRAMMED)
 

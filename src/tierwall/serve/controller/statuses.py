@@ -348,7 +348,8 @@ def _in_envoys(fleet: FleetState | None, policy: Resource) -> WantedCondition | 
     if fleet is None:
         return None
     state = fleet.policies.get(generation_of(policy)) or ProgrammedState(
-        ProgrammedReason.RECONCILING, "No Envoy holds this policy as it is now"
+        ProgrammedReason.RECONCILING,
+        "No Envoy holds this policy as it is now. If this stays so, no route leads through its target to a backend",
     )
     is_programmed = state.reason is ProgrammedReason.PROGRAMMED
     message = state.message or ("Every Envoy holds this policy" if is_programmed else "")

@@ -62,6 +62,8 @@ def compiled(field: str, value: Any, refused: str = "") -> tuple[dict[str, dict[
         }
         for kind in MESSAGES
     }
+    # Nothing fails while it is compiled: the value was looked at before.
+    assert [str(each.message) for each in resources.diagnostics if each.code == "TW661"] == []
     return messages, [str(each.message) for each in resources.diagnostics if each.code in ("TW662", "TW663")]
 
 

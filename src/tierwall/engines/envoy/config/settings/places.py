@@ -131,7 +131,8 @@ class SettingsReader:
                 problems[not_enforced(candidate, part, place if part.restricts else None)] = None
                 if part.restricts:
                     closed.append(f"{part.name} of {candidate.source}")
-            if not any(part.whole for _, part in missing):
+            # What closes the place for a part needs nothing else of the field.
+            if not any(part.whole or part.restricts for _, part in missing):
                 values = [candidate.value for candidate in field.in_force]
                 value = values if field.field.union else values[0]
                 candidates = in_choosing_order(field) if is_chosen(field) else field.in_force

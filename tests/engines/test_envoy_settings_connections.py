@@ -55,7 +55,7 @@ def test_versions_and_protocols_of_tls() -> None:
 
 def test_cipher_suites() -> None:
     suites = ["TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"]
-    chosen = {"tls": {"cipherSuites": suites, "maxProtocolVersion": "1.2", "keyExchangeGroups": ["P-256"]}}
+    chosen = {"tls": {"cipherSuites": suites, "maxProtocolVersion": "1.2", "keyExchangeGroups": ["P-256"] * 2}}
     objects = [
         gateway(**SECURE),
         service("one"),

@@ -6,7 +6,7 @@ connections; those that are open keep what they began with, until they are drain
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from envoy.config.core.v3 import proxy_protocol_pb2 as core_pb2
@@ -23,7 +23,7 @@ from tierwall.engines.envoy.config.settings.predicates import condition_predicat
 from tierwall.engines.envoy.config.settings.values import kilobytes, least_tls_version, older_suites, window
 from tierwall.values.time import NANOS
 
-GROUPS = {"P-256": "P-256", "P-384": "P-384", "X25519": "X25519", "X25519_MLKEM768": "X25519MLKEM768"}
+_GROUPS = {"P-256": "P-256", "P-384": "P-384", "X25519": "X25519", "X25519_MLKEM768": "X25519MLKEM768"}
 _VERSIONS = {"1.2": common_pb2.TlsParameters.TLSv1_2, "1.3": common_pb2.TlsParameters.TLSv1_3}
 _DAY = 86_400
 
@@ -131,8 +131,13 @@ def tls_parameters(value: Mapping[str, Any]) -> Any:
     if "maxProtocolVersion" in value:
         out.tls_maximum_protocol_version = _VERSIONS[value["maxProtocolVersion"]]
     out.cipher_suites.extend(map(_suite, older_suites(value)))
-    out.ecdh_curves.extend(GROUPS[group] for group in value.get("keyExchangeGroups") or ())
+    out.ecdh_curves.extend(key_exchange_groups(value))
     return out
+
+
+def key_exchange_groups(value: Mapping[str, Any]) -> Iterator[str]:
+    """Return the names of groups in Envoy's words, each once: Envoy refuses one that is repeated."""
+    return (_GROUPS[group] for group in dict.fromkeys(value.get("keyExchangeGroups") or ()))
 
 
 def _suite(name: str) -> str:

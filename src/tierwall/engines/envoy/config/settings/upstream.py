@@ -19,7 +19,7 @@ from tierwall.attach.place import Place
 from tierwall.engines.envoy.config.clusters import HTTP_OPTIONS, SYSTEM_AUTHORITIES
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.options import Certificate
-from tierwall.engines.envoy.config.settings.frontend import GROUPS, keepalive_times
+from tierwall.engines.envoy.config.settings.frontend import keepalive_times, key_exchange_groups
 from tierwall.engines.envoy.config.settings.measures import nanoseconds
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.engines.envoy.config.tls import UnreadableObject, certificate_problem, object_data
@@ -90,7 +90,7 @@ def tls(snapshot: Snapshot, policy: Resource, value: Mapping[str, Any]) -> Clust
     context = tls_pb2.UpstreamTlsContext(sni=value.get("sni", ""))
     common = context.common_tls_context
     common.alpn_protocols.extend(value.get("alpnProtocols") or ())
-    common.tls_params.ecdh_curves.extend(GROUPS[group] for group in value.get("keyExchangeGroups") or ())
+    common.tls_params.ecdh_curves.extend(key_exchange_groups(value))
     for number, ref in enumerate(list_of_maps(value.get("mtlsCertificateRef"))):
         data = _data(snapshot, policy, "Secret", ref["name"], "mtlsCertificateRef", number)
         certificate = Certificate(data.get("tls.crt", b""), data.get("tls.key", b""))

@@ -6,14 +6,18 @@ import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.labs.explorer_server import ExplorerLab
+from tierwall.cli.main import root
 from tierwall.core.reference import Reference
 from tierwall.explore.change import MAX_BYTES
 from tierwall.explore.page import policy_address
 from tierwall.serve.explorer.access import HEADERS, Access
+from tierwall.serve.explorer.followed import ExplorerFollower
+from tierwall.serve.explorer.run import ExplorerServer, ExplorerSettings
 
 PAGES = ("/", "/ask?q=shop", "/network", "/static/explorer.css", "/follow", "/policy/A/b", "/nowhere")
 
@@ -169,6 +173,22 @@ def test_cookies_of_other_servers_keep_nobody_out(lab: ExplorerLab) -> None:
     assert lab.stranger.get("/index.json", headers=several).status_code == 200
     for cookies in (f"x{ours}", f"{name}-1={token}", f'{name}="{token}"', f"{name} {token}", f"{name}={token}x", "="):
         assert lab.stranger.get("/index.json", headers={"Cookie": cookies}).status_code == 403, cookies
+
+
+@pytest.mark.parametrize("name", ["", "a b", "http://a", "a/b", "a:b", "*", "[::1", ".a", "a..b"])
+def test_names_of_the_server_are_names(name: str) -> None:
+    ended = CliRunner().invoke(root, ["ui", "--no-open", "--host", name])
+    assert ended.exit_code == 2
+    assert "--host takes a name" in ended.output
+
+
+def test_the_printed_address_leads_to_the_server() -> None:
+    follower = ExplorerFollower("", "")
+    for host, names, shown in (("0.0.0.0", ("my.host",), "my.host"), ("127.0.0.1", ("my.host",), "127.0.0.1")):
+        settings = ExplorerSettings(host=host, port=0, hosts=names)
+        server = ExplorerServer(follower, settings)
+        with server.listening:
+            assert server.origin == f"http://{shown}:{server.access.port}"
 
 
 def test_a_body_with_two_lengths_is_refused(lab: ExplorerLab) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import shlex
 import sys
 from functools import partial
@@ -21,6 +22,9 @@ from tierwall.cli.command import (
     runs,
 )
 from tierwall.cli.objects import ObjectParams
+
+# A name or address as browsers send it in `Host`: with a port behind a tunnel that has another one.
+_HOST = re.compile(r"(?:[\w-]+(?:\.[\w-]+)*|\[[\da-fA-F:.]+\])(?::\d{1,5})?", re.ASCII)
 
 
 class ExplorerParams(ObjectParams):
@@ -85,6 +89,8 @@ def ui(params: ExplorerParams) -> None:
     host, port = address(params.listen, "--listen", "127.0.0.1")
     if bool(params.tls_cert) is not bool(params.tls_key):
         raise click.UsageError("give --tls-cert and --tls-key together")
+    if wrong := [name for name in params.hosts if not _HOST.fullmatch(name)]:
+        raise click.UsageError(f"--host takes a name such as `explorer.example` or `10.0.0.5`, found `{wrong[0]}`")
     if not _is_loopback(host) and not params.tls_cert and not params.insecure:
         message = f"`{host}` can be reached from other machines: give --tls-cert and --tls-key, or --insecure"
         raise click.UsageError(message)

@@ -44,10 +44,13 @@ class ExplorerServer:
         self._follower = follower
         files = TlsFiles(settings.tls_cert, settings.tls_key) if settings.tls_cert and settings.tls_key else None
         self._tls = read_context(files) if files is not None else None
-        self._listening = bind(settings.host, settings.port)
-        port = int(self._listening.getsockname()[1])
+        self.listening = bind(settings.host, settings.port)
+        port = int(self.listening.getsockname()[1])
         self.access = Access.of(settings.host, port, settings.hosts, files is not None)
-        name = f"[{settings.host}]" if ":" in settings.host else settings.host
+        # Nobody reaches `0.0.0.0`: another name of the server leads to it.
+        others = (each for each in settings.hosts if ":" not in each and settings.host in ("0.0.0.0", "::"))
+        named = next(others, settings.host)
+        name = f"[{named}]" if ":" in named else named
         self.origin = f"{'https' if self.access.is_tls else 'http'}://{name}:{port}"
         self._app = ExplorerApp(follower, self.access)
         self._config = uvicorn.Config(
@@ -77,7 +80,7 @@ class ExplorerServer:
             server: SignallessServer = TlsServer(self._config, self._tls, HEADERS_S)
         else:
             server = SignallessServer(self._config)
-        serving = asyncio.create_task(server.serve(sockets=[self._listening]))
+        serving = asyncio.create_task(server.serve(sockets=[self.listening]))
         try:
             async for load in self._follower.follow(source, stop):
                 report(Diagnostics(load.unreported))

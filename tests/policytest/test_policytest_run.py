@@ -133,6 +133,10 @@ def test_a_file_without_a_test_is_an_error(folder: Path) -> None:
     assert len(both) == 2
     (alone,) = CliRunner().invoke(root, ["test", "absent.yaml"]).stderr.splitlines()
     assert alone.startswith("absent.yaml:1:1: error[TW001]")
+    # Nobody knows what a file holds that cannot be read.
+    Path("broken.yaml").write_text("[")
+    (alone,) = CliRunner().invoke(root, ["test", "broken.yaml"]).stderr.splitlines()
+    assert alone.startswith("broken.yaml:1:2: error[TW002]")
 
 
 ADMIT = """\

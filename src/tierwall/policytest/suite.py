@@ -86,7 +86,7 @@ def suites(
     ]
     if not tests and not diagnostics and not settings.skip_non_manifests:
         diagnostics = list(loaded.diagnostics)
-        unreadable = {problem.at.file for problem in diagnostics if problem.code == "TW001" and problem.at is not None}
+        unreadable = {problem.at.file for problem in diagnostics if problem.unreadable and problem.at is not None}
         if searched := [f"`{path}`" for path in paths if path not in unreadable]:
             diagnostics.append(Diagnostic("TW701", f"no PolicyTest in {', '.join(searched)}"))
     malformed = {test: problems for test in tests if (problems := list(_test_problems(test)))}

@@ -20,6 +20,8 @@ from tests.labs.node_envoys import SHOP, NodeEnvoys, access_policy
 from tests.labs.waiting import eventually
 
 _LABELS = ("server", "near", "far")
+# So many of the last happenings a failure names.
+_SHOWN = 40
 
 
 class NodeStorm:
@@ -29,6 +31,8 @@ class NodeStorm:
         self.envoys, self.chart, self.nodes = envoys, envoys.chart, envoys.nodes
         self._pods, self._random, self._outage = pods, random, outage
         self._cut_off = ""
+        # What happened so far, each with the time.
+        self._happened: list[str] = []
 
     def blow(self, rounds: int) -> None:
         """Let so many things happen, then let every node be reached again."""
@@ -48,15 +52,22 @@ class NodeStorm:
         happening = [*different, *self._random.choices(happenings, k=max(0, rounds - len(different)))]
         self._random.shuffle(happening)
         for happens in happening:
+            self._happened.append(f"{time.strftime('%H:%M:%S', time.gmtime())} {happens.__name__.lstrip('_')}")
             happens()
+            self._happened[-1] += f", {self._cut_off} is cut off" if self._cut_off else ""
         self._connect_node()
 
     def assert_over(self) -> None:
         """Wait until every kernel, every Envoy and every status is what a fresh start computes."""
-        eventually(lambda: not self._kernels(), self._kernels)
+        eventually(lambda: not self._kernels(), lambda: self._told(self._kernels()))
         self._assert_envoys_over()
         self.envoys.go_on()
-        eventually(lambda: not self._statuses(), lambda: f"{self._statuses()}\n{self.envoys.log()}")
+        eventually(lambda: not self._statuses(), lambda: self._told(self._statuses()))
+
+    def _told(self, differing: str) -> str:
+        """Return what helps to find out why something differs."""
+        happened = "\n".join(self._happened[-_SHOWN:])
+        return f"{differing}\n{happened}\n{self.envoys.log()}\n{self.chart.described()}"
 
     def _kernels(self) -> str:
         """Return where the table of a node is not what an agent that starts now would make."""
@@ -78,7 +89,7 @@ class NodeStorm:
             lines = (unified_diff(expected.split("\n"), given[name].split("\n"), fresh, name, n=1) for name in others)
             return "\n".join(line for diff in lines for line in diff)
 
-        eventually(lambda: not differing(), lambda: f"{differing()}\n{self.envoys.log()}\n{self.chart.described()}")
+        eventually(lambda: not differing(), lambda: self._told(differing()))
 
     def _statuses(self) -> str:
         """Return what statuses differ from those of a controller that starts now."""

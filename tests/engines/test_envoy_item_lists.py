@@ -6,6 +6,7 @@ import http.client
 import json
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.engines.test_envoy_responses import ends, wait_for_line
 from tests.engines.test_envoy_settings import jwt, rules, token
 from tests.labs.envoy_lab import PATH, Lab, lab
 from tests.labs.waiting import PATIENCE_S
@@ -179,6 +181,24 @@ def test_a_stream_of_the_server_is_cut_too(running: Lab) -> None:
     running.backend.page = None
     connection.close()
     assert [each["name"] for each in json.loads(body.partition(b"data: ")[2])["result"]["tools"]] == ["add"]
+
+
+def test_a_stream_ends_when_the_rules_that_cut_its_lists_change(running: Lab) -> None:
+    adding = tools_backend({"mcp": {"authorization": rules("mcp.tool.name == 'add'")}})
+    running.publish(adding)
+    running.programmed()
+    context = running.context("shopper")
+    with closing(http.client.HTTPSConnection("localhost", running.port, context=context, timeout=PATIENCE_S)) as client:
+        client.request("GET", "/tools", headers={"accept": "text/event-stream"})
+        stream = client.getresponse()
+        assert (stream.readline(), stream.readline()) == (b"data: {}\n", b"\n")
+        # Rules elsewhere do not concern it.
+        running.publish([*adding, to_route("other", "backend", {"mcp": {"authorization": rules("true")}})])
+        running.programmed()
+        with pytest.raises(TimeoutError):
+            wait_for_line(stream)
+        running.publish(tools_backend({"mcp": {"authorization": rules("mcp.tool.name == 'rm'")}}))
+        assert ends(stream)
 
 
 def test_rules_that_nobody_knows_show_nothing(running: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

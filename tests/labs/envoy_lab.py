@@ -229,6 +229,7 @@ class Lab:
         self.responses = responses.ResponseService(
             lambda place, caller: self.controller.view_of(place, caller),
             rules_of=lambda name: self.controller.rules_of(name),
+            has_rules=lambda name: self.controller.has_rules(name),
         )
         services = (accesslog.service(decided), self.responses.handler)
         server = XdsServer(lambda: self.controller.acknowledge() if server.is_acknowledged else None, services)

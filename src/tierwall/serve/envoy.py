@@ -132,6 +132,10 @@ class EnvoyController(Follower[Compilation]):
         """Return the rules about items with this name; None if no route named them lately."""
         return self._rules.get(name) or self._rules_before.get(name)
 
+    def has_rules(self, name: str) -> bool:
+        """Whether the rules about items with this name are in force."""
+        return name in self._rules
+
 
 def _problems(compilation: Compilation) -> tuple[Diagnostic, ...]:
     """Return what is wrong with objects, without those that are closed only until they are tried."""

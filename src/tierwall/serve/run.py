@@ -83,7 +83,7 @@ class ControlPlane:
             self.metrics.count,
         )
         self._responses = responses.ResponseService(
-            self.controller.view_of, settings.filters_lists, self.controller.rules_of
+            self.controller.view_of, settings.filters_lists, self.controller.rules_of, self.controller.has_rules
         )
         self.server = XdsServer(self._proxies_changed, (accesslog.service(self._log_decision), self._responses.handler))
         self.process: EnvoyProcess | None = None

@@ -23,7 +23,6 @@ from envoy.extensions.filters.http.composite.v3 import composite_pb2
 from envoy.extensions.filters.http.ext_proc.v3 import ext_proc_pb2, processing_mode_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2
 from envoy.service.ext_proc.v3 import external_processor_pb2 as processor_pb2
-from google.protobuf import struct_pb2
 from msgspec import structs
 from xds.type.matcher.v3 import matcher_pb2
 
@@ -42,7 +41,6 @@ from tierwall.engines.envoy.config.matchers import (
 )
 from tierwall.engines.envoy.config.mcp import ELSEWHERE, SERVER
 from tierwall.engines.envoy.config.names import (
-    CLAIMS,
     HEADER_PREFIX,
     ID,
     ITEMS,
@@ -60,6 +58,14 @@ from tierwall.engines.envoy.config.names import (
 from tierwall.engines.envoy.control.caller_view import CallerView, ViewOf
 from tierwall.engines.envoy.control.item_view import ItemView, RulesOf, request_variables
 from tierwall.engines.envoy.control.lists import LISTS, ListFilter, Shown, list_changes
+from tierwall.engines.envoy.control.processing_messages import (
+    claims_of,
+    ended,
+    header_values,
+    is_compressed,
+    streamed,
+    unreadable,
+)
 from tierwall.tool.protocol import LISTEN, SUBSCRIBE, VERSION_HEADER
 from tierwall.tool.request import SESSION_HEADER, ToolRequest, tool_request
 
@@ -126,9 +132,15 @@ def _asking(body_mode: Any) -> Any:
 class ResponseService:
     """The gRPC service that Envoys ask, and the streams that are open at them."""
 
-    def __init__(self, view_of: ViewOf, cuts_lists: bool = True, rules_of: RulesOf = lambda name: None) -> None:
+    def __init__(
+        self,
+        view_of: ViewOf,
+        cuts_lists: bool = True,
+        rules_of: RulesOf = lambda name: None,
+        has_rules: Callable[[str], bool] = lambda name: True,
+    ) -> None:
         self._view_of = view_of
-        self._rules_of = rules_of
+        self._rules_of, self._has_rules = rules_of, has_rules
         self._cuts_lists = cuts_lists
         self._change: asyncio.Future[None] | None = None
 
@@ -160,8 +172,8 @@ class ResponseService:
             return
         exchange = WatchedRequest(first, self._view_of, self._cuts_lists, self._rules_of)
         change = self._next_change()
-        if not exchange.is_permitted():
-            yield _end()
+        if not self._is_permitted(exchange):
+            yield ended()
             return
         yield exchange.answer(first)
         following: asyncio.Task[Any] | None = None
@@ -171,8 +183,8 @@ class ResponseService:
                 await asyncio.wait((following, change), return_when=asyncio.FIRST_COMPLETED)
                 if change.done():
                     change = self._next_change()
-                    if not exchange.is_permitted():
-                        yield _end()
+                    if not self._is_permitted(exchange):
+                        yield ended()
                         return
                     if told := exchange.list_changes():
                         yield told
@@ -187,25 +199,20 @@ class ResponseService:
             if following is not None:
                 following.cancel()
 
+    def _is_permitted(self, exchange: WatchedRequest) -> bool:
+        """Whether a stream may be open now, by rules about items that are still those that cut its lists."""
+        return exchange.is_permitted() and (exchange.rules is None or self._has_rules(exchange.rules))
+
 
 async def _next(messages: AsyncIterator[Any]) -> Any:
     return await anext(messages, None)
-
-
-def _end() -> Any:
-    """Return the message that refuses a request, or ends its stream if that is open already."""
-    out = processor_pb2.ProcessingResponse()
-    out.immediate_response.status.code = 403
-    out.immediate_response.body = b"denied by policy\n"
-    out.immediate_response.details = "tierwall_permission_ended"
-    return out
 
 
 class WatchedRequest:
     """A request that Envoy asks about, and its response. The caller and the place come from Envoy, not from clients."""
 
     def __init__(self, first: Any, view_of: ViewOf, cuts_lists: bool, rules_of: RulesOf) -> None:
-        headers = _headers(first.request_headers.headers)
+        headers = header_values(first.request_headers.headers)
         attributes = first.attributes[EXT_PROC].fields if EXT_PROC in first.attributes else {}
         strings = {key: value.string_value for key, value in attributes.items()}
         self._place = place_of(strings.get(_CHAIN, ""), strings.get(_HOST, "")) | {
@@ -220,8 +227,7 @@ class WatchedRequest:
         method = headers.get(METHOD, "")
         self._has_items = bool(headers.get(ITEMS))
         rules = rules_of(headers[ITEMS]) if self._has_items else None
-        claims = metadata[JWT_METADATA][CLAIMS] if _has_claims(metadata) else None
-        variables = request_variables(headers, _plain(claims), strings.get(_ADDRESS, ""))
+        variables = request_variables(headers, claims_of(metadata), strings.get(_ADDRESS, ""))
         self._items = ItemView(rules, variables) if rules is not None else None
         self._list = method if method in LISTS and LISTENS not in headers else None
         # Nothing of its message was read but the method, so it ends as soon as a policy comes.
@@ -239,6 +245,11 @@ class WatchedRequest:
         self._is_told = True
         # The policies whose authorizers were asked when the stream opened; a list is not judged again.
         self._asked: frozenset[Reference] | None = None
+
+    @property
+    def rules(self) -> str | None:
+        """The name of the rules about items that cut the lists of a stream; None without rules, and for a list."""
+        return self._headers[ITEMS] if self._has_items and self._list is None else None
 
     def _view(self) -> CallerView | None:
         return self._view_of(self._place, self._caller)
@@ -301,7 +312,7 @@ class WatchedRequest:
         """
         self._is_told = False
         told = self._changes()
-        return _streamed(told) if told else None
+        return streamed(told) if told else None
 
     def _changes(self) -> bytes:
         if self._is_told or self._filter is None or not self._filter.is_between_events:
@@ -320,16 +331,16 @@ class WatchedRequest:
                 answer.request_headers.response.SetInParent()
                 answer.request_headers.response.header_mutation.remove_headers.extend(names)
             case "response_headers":
-                headers = _headers(message.response_headers.headers)
+                headers = header_values(message.response_headers.headers)
                 if self._is_unreadable(headers):
-                    return _unreadable()
+                    return unreadable()
                 self._answer_headers(headers, answer)
             case "response_body":
                 body = message.response_body
                 shown = self._filter.feed(body.body, body.end_of_stream) if self._filter is not None else body.body
                 if self._list is None:
                     shown += self._changes()
-                    return _streamed(shown, body.end_of_stream) if shown or body.end_of_stream else None
+                    return streamed(shown, body.end_of_stream) if shown or body.end_of_stream else None
                 if shown:
                     answer.response_body.response.body_mutation.body = shown
                 else:
@@ -341,14 +352,14 @@ class WatchedRequest:
     def _is_unreadable(self, headers: Mapping[str, str]) -> bool:
         """Whether a response is a stream that may bring lists, but compressed, although nobody asked for that."""
         is_stream = ListFilter(headers.get("content-type", ""), None, None).is_stream
-        return self._cuts and self._list is None and is_stream and _is_compressed(headers)
+        return self._cuts and self._list is None and is_stream and is_compressed(headers)
 
     def _answer_headers(self, headers: Mapping[str, str], answer: Any) -> None:
         # Envoy takes an answer that says nothing at all for a mistake.
         answer.response_headers.response.SetInParent()
         mutation = answer.response_headers.response.header_mutation
         content_type = headers.get("content-type", "")
-        if _is_compressed(headers):
+        if is_compressed(headers):
             content_type = "compressed"
         read = ListFilter(content_type, self._list, self._shown())
         if not self._cuts or (self._list is None and not read.is_stream):
@@ -357,39 +368,3 @@ class WatchedRequest:
         mutation.remove_headers.extend(("content-length", *OF_CACHES))
         if self._list is not None:
             mutation.set_headers.add(header={"key": "cache-control", "raw_value": b"private, no-cache"})
-
-
-def _has_claims(metadata: Any) -> bool:
-    return JWT_METADATA in metadata and CLAIMS in metadata[JWT_METADATA]
-
-
-def _plain(value: Any) -> Any:
-    """Return a value of metadata as plain Python; its numbers are doubles."""
-    if isinstance(value, struct_pb2.Struct):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, struct_pb2.ListValue) else value
-
-
-def _streamed(body: bytes, ends: bool = False) -> Any:
-    """Return a part of the body of a stream, which need not answer anything that Envoy said."""
-    out = processor_pb2.ProcessingResponse()
-    part = out.response_body.response.body_mutation.streamed_response
-    part.body, part.end_of_stream = body, ends
-    return out
-
-
-def _unreadable() -> Any:
-    """Return the message that replaces a response by an error."""
-    out = processor_pb2.ProcessingResponse()
-    out.immediate_response.status.code = 502
-    out.immediate_response.body = b"the stream is compressed, so lists in it cannot be cut\n"
-    out.immediate_response.details = "tierwall_unreadable_stream"
-    return out
-
-
-def _is_compressed(headers: Mapping[str, str]) -> bool:
-    return headers.get("content-encoding", "identity") != "identity"
-
-
-def _headers(headers: Any) -> dict[str, str]:
-    return {header.key.lower(): (header.raw_value.decode("latin-1") or header.value) for header in headers.headers}

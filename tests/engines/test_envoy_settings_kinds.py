@@ -181,3 +181,28 @@ def test_override_replaces_what_a_rule_sets_by_itself() -> None:
             before = len(lab.backend.paths)
             lab.send("/", x_status=status)
             assert len(lab.backend.paths) - before == tries
+
+
+def test_bodies_are_limited_before_what_waits() -> None:
+    asked = {"backendRef": {"name": "guard", "port": 80}, "http": {"path": "'/ok'"}}
+    forwarding = {"extAuth": {**asked, "forwardBody": {"maxSize": 10}}}
+    settings: dict[str, Object] = {
+        "size": {"traffic": {"extAuth": asked, "buffer": {"request": {"maxBytes": 10}}}},
+        "counted": {"traffic": {"rateLimit": _COUNTED, "buffer": {"request": {"maxBytes": 10}}}},
+        "forwarded": {"traffic": forwarding},
+        "forwarded-chosen": {"traffic": {"extAuth": chosen(forwarding["extAuth"])}},
+        "forwarded-behind": {"backend": forwarding},
+    }
+    ways = [{"name": name, "matches": [{"path": {"value": f"/{name}"}}], **_TO_ONE} for name in settings]
+    before = policy("before", "Gateway/edge", traffic={"phase": "PreRouting", "extAuth": asked})
+    policies = [policy(name, "HTTPRoute/r", section=name, **each) for name, each in settings.items()]
+    objects = [gateway(), *map(service, ("one", "guard", "services")), route("r", ways), before, *policies]
+    with ExitStack() as running:
+        services = running.enter_context(closing(EnvoyServices()))
+        guard = running.enter_context(closing(EchoBackend()))
+        elsewhere = {"guard": guard.address, "services": services.address}
+        lab = running.enter_context(settings_lab(objects, ("one",), elsewhere))
+        for name in settings:
+            assert lab.send(f"/{name}", "POST", b"x" * 10).status == 200, name
+            assert lab.send(f"/{name}", "POST", b"x" * 11).status == 413, name
+    assert {len(body) for body in guard.bodies} == {0, 10}

@@ -50,7 +50,7 @@ _PLAIN_BODIES = "requests whose bodies are not plain JSON get 400; those that pa
 _ENFORCED = FieldRule(EnforcementState.ENFORCED)
 _NO_EXPRESSION = "Envoy does not evaluate expressions here"
 
-_ASKING = "the service is a Service or a URL; `http.path` is a constant text"
+_ASKING = "the service is a Service or a URL; `http.path` is a constant text; bodies over `forwardBody.maxSize` get 413"
 
 
 def _ext_auth_parts(field: str) -> Mapping[str, FieldRule]:

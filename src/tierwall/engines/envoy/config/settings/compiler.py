@@ -29,6 +29,7 @@ from tierwall.engines.envoy.config.settings import (
     upstream,
 )
 from tierwall.engines.envoy.config.settings.authorization import authorization
+from tierwall.engines.envoy.config.settings.body_limits import backend_limit, body_limits
 from tierwall.engines.envoy.config.settings.choices import MakeFilter, always, answer, choice
 from tierwall.engines.envoy.config.settings.credentials import credentials
 from tierwall.engines.envoy.config.settings.filters import (
@@ -67,7 +68,6 @@ from tierwall.resources.snapshot import Snapshot
 # The settings of connections, by their names in `FrontendSettings`.
 _FRONTEND = {"tls": "tls", "http": "http", "tcp": "tcp", "proxyProtocol": "proxy_protocol"}
 _CLOSED = "requests that it applies to are answered with 500"
-_LIMITS = "traffic.rateLimit."
 
 
 class SettingsCompiler:
@@ -137,7 +137,7 @@ class SettingsCompiler:
         messages = MessageFilters()
         native = native_setters([*place.parents, place.route_rule]) if place.route_rule is not None else {}
         overruling: set[str] = set()
-        is_limited = any(path.startswith(_LIMITS) for _, settings in read for path in settings.fields)
+        is_limited = any(path.startswith("traffic.rateLimit.") for _, settings in read for path in settings.fields)
         for phase, settings in read:
             self._diagnostics.update(dict.fromkeys(settings.diagnostics))
             closed += [settings.closed] if settings.closed else []
@@ -159,6 +159,7 @@ class SettingsCompiler:
                     changes.append(change)
                 elif restricts(path):
                     closed.append(f"{path} of {field.source.source}")
+        changes += body_limits(read)
         policies = frozenset[Identity]().union(*(settings.policies for _, settings in read))
         return RouteSettings(
             ", ".join(dict.fromkeys(closed)), policies, tuple(changes), messages, frozenset(overruling)
@@ -279,6 +280,7 @@ class SettingsCompiler:
 
     def _ext_auth_of_backend(self, field: EffectiveField, backend: Resource, section: str) -> MessageFilters:
         settings = external.asking_for_backend(self._asking(field.source, field.value), field.value)
+        settings |= backend_limit(field.value)
         return MessageFilters(settings, settings)
 
     def _ext_proc(self, field: EffectiveField, phase: Phase) -> RouteChange:

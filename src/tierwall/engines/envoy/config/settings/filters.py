@@ -40,6 +40,8 @@ ASK, TRANSFORM, ANSWER, PROCESS, LIMIT, COUNT = "ask", "transform", "answer", "p
 # Refuses requests that repeat a header, for what looks at it behind both phases.
 REPEATS: Final = "tierwall.repeats"
 LIMITS, BUFFER, CSRF, DELAY = "tierwall.limits", "tierwall.buffer", "tierwall.csrf", "tierwall.delay"
+# Limits bodies before filters that wait for a service: what has come meanwhile is not measured behind them.
+BUFFER_FIRST: Final = "tierwall.buffer-first"
 _BUFFER_BYTES = 1 << 20
 
 
@@ -77,6 +79,7 @@ def authorization_filter(phase: Phase) -> str:
 MODEL: Final = "tierwall.model"
 # Asks an authorization service about the requests to one backend.
 ASK_FOR_BACKEND: Final = "tierwall.backend.ask"
+BUFFER_FOR_BACKEND: Final = "tierwall.backend.buffer-first"
 CHOOSE_FOR_BACKEND: Final = "tierwall.backend.choose-ask"
 
 
@@ -112,6 +115,8 @@ def skipped() -> OnMatch:
 def settings_filters(static: bool, configured: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the filters; `configured` has the configuration of those that come by ECDS."""
     phases: tuple[Phase, ...] = ("PreRouting", "PostRouting")
+    for name in (BUFFER_FIRST, BUFFER_FOR_BACKEND):
+        yield _off(name, buffer_pb2.Buffer(max_request_bytes={"value": _BUFFER_BYTES}))
     for phase in phases:
         yield _discovered(jwt_filter(phase), jwt_pb2.JwtAuthentication(), static, configured)
         yield _off(basic_filter(phase), basic_auth_pb2.BasicAuth(forward_username_header=USER, users=_nobody()))

@@ -135,12 +135,12 @@ def test_a_request_without_any_information_was_refused() -> None:
 def test_resource_names_can_be_parsed() -> None:
     assert backend_of_cluster("service/shop/orders/80") == "Service/shop/orders"
     assert backend_of_cluster("nowhere") is None
-    assert place_of("gateway/shop/agents/80/5x1+4s8", "mcp *") == {"gateway": "shop/agents", "listener": "mcp"}
-    assert place_of("gateway/shop/agents/443/5x1+4s8/a.b", "two a.b") == {"gateway": "shop/agents", "listener": "two"}
-    assert place_of("gateway/shop/agents/80/5x1+4s8", "team/set/mcp *") == {
+    assert place_of("gateway/shop/agents/80/5x1+4s9", "mcp *") == {"gateway": "shop/agents", "listener": "mcp"}
+    assert place_of("gateway/shop/agents/443/5x1+4s9/a.b", "two a.b") == {"gateway": "shop/agents", "listener": "two"}
+    assert place_of("gateway/shop/agents/80/5x1+4s9", "team/set/mcp *") == {
         "gateway": "shop/agents",
         "listener": "mcp",
         "listenerSet": "team/set",
     }
     assert place_of("other", "mcp *") == {}
-    assert place_of("gateway/shop/agents/80/5x1+4s8", "") == {}
+    assert place_of("gateway/shop/agents/80/5x1+4s9", "") == {}

@@ -178,8 +178,13 @@ def test_what_is_no_message_cannot_be_judged(lab: SettingsLab) -> None:
             "protocol SSE",
         ),
         (
-            {"mcp": {"targets": [{"name": name, "static": {"host": "a", "port": 1}} for name in "ab"]}},
-            "with 2 entries",
+            {
+                "mcp": {
+                    "prefixMode": "Never",
+                    "targets": [{"name": name, "static": {"host": "a", "port": 1}} for name in "ab"],
+                }
+            },
+            "`spec.mcp.prefixMode: Never` with several targets",
         ),
     ],
 )

@@ -292,7 +292,7 @@ def test_certificates_come_from_secrets_and_authorities_from_config_maps() -> No
     assert codes(resources) == []
     authorities, certificate = resources.secrets
     assert (authorities, certificate) == tuple(
-        f"{kind}/gateway/prod/secure/443/5x1+4s8/*" for kind in ("authority", "certificate")
+        f"{kind}/gateway/prod/secure/443/5x1+4s9/*" for kind in ("authority", "certificate")
     )
     assert resources.secrets[certificate].tls_certificate.private_key.inline_bytes == server.key
     assert "gateway/prod/secure/443" in resources.listeners
@@ -404,7 +404,7 @@ def test_the_pods_of_a_headless_service_are_reached_at_their_own_port(spec: Obje
 def test_listeners_on_one_port_differ_by_host_or_are_not_served() -> None:
     apart = compiled([gateway_with({"name": "a"}, {"name": "b", "hostname": "b.test"})])
     assert codes(apart) == []
-    assert list(apart.routes) == ["gateway/prod/gate/80/5x1+4s8", "gateway/prod/many/90/5x1+4s8"]
+    assert list(apart.routes) == ["gateway/prod/gate/80/5x1+4s9", "gateway/prod/many/90/5x1+4s9"]
     gateway = gateway_with({"name": "a", "hostname": "a.test"})
     gateway["spec"]["allowedListeners"] = {"namespaces": {"from": "Same"}}
     spec = {

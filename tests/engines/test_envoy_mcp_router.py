@@ -1,4 +1,4 @@
-"""Envoy cannot join MCP servers behind one path safely (docs/enforce-tools.md#one-path-leads-to-one-server).
+"""The filter that Envoy has for joining MCP servers behind one path is not safe (docs/enforce-tools.md#joined-servers).
 
 Envoy's filter `mcp_router` sends a call of `bank__pay` to the server `bank`, as a call of `pay`, and policies would
 judge `pay`. These tests show what the server gets instead, and what clients lose. A test that fails with a newer Envoy

@@ -88,7 +88,7 @@ def test_a_refused_route_answers_500_and_keeps_nothing_that_can_be_refused() -> 
         "spec": spec,
     }
     resources, _ = compiled({(GATEWAY_API, "HTTPRoute", "prod", "odd"): WORDS}, more=[route])
-    [host] = resources.routes["gateway/prod/gate/80/5x1+4s8"].virtual_hosts
+    [host] = resources.routes["gateway/prod/gate/80/5x1+4s9"].virtual_hosts
     by_name = {route.name: route for route in host.routes}
     closed = [by_name["prod/odd/0/0"], by_name["prod/odd/1/0"]]
     assert [route.direct_response.status for route in closed] == [500, 500]

@@ -99,7 +99,7 @@ class FakeEnvoy:
             self._ask(EXTENSION, *sorted(wanted - self._filters), drop=tuple(sorted(self._filters - wanted)))
             self._filters = wanted
             # Listeners and their routes have the same first part of their names.
-            wanted = {f"{name}/5x1+4s8" for name in accepted}
+            wanted = {f"{name}/5x1+4s9" for name in accepted}
             self._ask(ROUTE, *sorted(wanted - self._routes), drop=tuple(sorted(self._routes - wanted)))
             self._routes = wanted
 

@@ -2,7 +2,8 @@
 //
 // SUITE is the folder that `make mcp-suite` fills, SDK is 1 (the old protocol) or 2 (both), MODE is `legacy` or `auto`.
 // The client does what a scenario of the conformance suite asks for, and prints what it saw. With GATEWAY, a port, it
-// asks there for the server at URL.
+// asks there for the server at URL. With TARGET, the server is one of several that are joined there; servers of the old
+// protocol then ask the client nothing.
 
 import { createRequire } from "node:module";
 import { join } from "node:path";
@@ -128,15 +129,18 @@ async function ask() {
   const isNew = sdk === "2" && mode === "auto";
   const asking = isNew ? ["test_input_required_result_elicitation", {}] : ["test_elicitation", { message: "?" }];
   const sampling = isNew ? ["test_input_required_result_sampling", {}] : ["test_sampling", { prompt: "?" }];
-  const call = ([name, values]) => client.callTool({ name, arguments: values });
+  const target = process.env.TARGET;
+  const named = (name) => (target ? `${target}_${name}` : name);
+  const call = ([name, values]) => client.callTool({ name: named(name), arguments: values });
+  const answered = async (question) => (target && !isNew ? "" : (await call(question)).content[0].text);
   const said = {
     tools: (await client.listTools()).tools.length,
     resources: (await client.listResources()).resources.length,
     text: (await call(["test_simple_text", {}])).content[0].text,
-    elicited: (await call(asking)).content[0].text,
-    sampled: (await call(sampling)).content[0].text,
-    read: (await client.readResource({ uri: "test://static-text" })).contents[0].text,
-    prompt: (await client.getPrompt({ name: "test_simple_prompt" })).messages.length,
+    elicited: await answered(asking),
+    sampled: await answered(sampling),
+    read: (await client.readResource({ uri: `${target ? `${target}+` : ""}test://static-text` })).contents[0].text,
+    prompt: (await client.getPrompt({ name: named("test_simple_prompt") })).messages.length,
     version: client.getNegotiatedProtocolVersion?.() ?? transport.protocolVersion,
   };
   console.log(JSON.stringify(said));

@@ -82,8 +82,11 @@ def test_only_pods_call(source: str) -> None:
 def test_which_of_several_targets_is_called_is_not_known() -> None:
     targets = [{"name": name, "static": {"host": f"{name}.example", "port": 80}} for name in "ab"]
     backend = manifest("agentgateway.dev/v1alpha1", "AgentgatewayBackend", "many", {"mcp": {"targets": targets}})
-    answer = ask(world(backend), backend="AgentgatewayBackend/prod/many")
-    assert hops(answer) == ["Allow", "Allow", "NotApplicable"]
+    named = ask(world(backend), backend="AgentgatewayBackend/prod/many", tool="b_refund")
+    assert (named.verdict, named.detail.leads_to) == (Verdict.ALLOW, "b.example")
+    assert "can call tool refund of b at AgentgatewayBackend/prod/many" in named.sentence
+    answer = ask(world(backend), backend="AgentgatewayBackend/prod/many", tool=None, method="tools/list")
+    assert hops(answer)[2] == "NotApplicable"
     assert "AgentgatewayBackend/prod/many has 2 MCP targets, and which of them is called is not known" in str(
         answer.not_considered[-1].effect
     )

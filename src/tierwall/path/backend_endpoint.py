@@ -39,9 +39,17 @@ class BackendEndpoint(Struct, frozen=True):
     problem: str = ""
 
 
-def backend_endpoint(snapshot: Snapshot, backend: Resource | Backend, gateway: Resource) -> BackendEndpoint:
-    """Return where a backend leads behind a Gateway; a Service that has no object is a `Backend`."""
+def backend_endpoint(
+    snapshot: Snapshot, backend: Resource | Backend, gateway: Resource, target: str = ""
+) -> BackendEndpoint:
+    """Return where a backend leads behind a Gateway; a Service that has no object is a `Backend`.
+
+    `target` is the server that a request is for, of those that the backend joins.
+    """
     if not isinstance(backend, Backend) and len(targets := _targets(backend)) > 1:
+        named = next((each for each in targets if target and each.get("name") == target), None)
+        if named is not None:
+            return _at_address(snapshot, backend, nested_map(named, "static"))
         why = f"{backend.reference} has {len(targets)} MCP targets, and which of them is called is not known"
         return BackendEndpoint(problem=why)
     return backend_endpoints(snapshot, backend, gateway)[0]

@@ -110,7 +110,7 @@ def ask(snapshot: Snapshot, question: PathQuestion, problems: Iterable[Diagnosti
     backend = backend_named(ResourceFinder(snapshot, []), question.backend)
     assert backend is not None, "the tool plane has found it"
     pods = gateway_pods(snapshot, way.gateway) if given is None else given
-    end = backend_endpoint(snapshot, backend, way.gateway)
+    end = backend_endpoint(snapshot, backend, way.gateway, decision.request.target)
     connections = PathConnections(snapshot, str(question.source), way.gateway, way.listener, pods, end)
     hops = (connections.to_gateway(), judged, connections.to_backend(way.backend.reference))
     stop = next((hop for hop in hops if hop.verdict not in (Verdict.ALLOW, StepVerdict.NOT_APPLICABLE)), None)

@@ -25,6 +25,7 @@ from tierwall.resources.finder import ResourceFinder
 from tierwall.resources.foreign import omissions
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
+from tierwall.tool.joined import BEFORE_NAME, joined_item
 from tierwall.tool.model import ToolModel, backend_of, model
 from tierwall.tool.possible import OTHER, TOOL_NAME, possible
 from tierwall.tool.protocol import CALL
@@ -141,9 +142,17 @@ def _rows(policies: ToolModel, way: BackendWay, caller: str | None, tools: Itera
     backend, port = way.backend, way.listener.port
     opening = possible(stack, tool_request(backend, caller, "initialize", port=port))
     initialize = Permit(verdict=opening.verdict, decided_by=opening.decided_by, conditions=opening.conditions)
-    known = {*known_tools(stack, backend), *declared_tools(way.resource), *tools} - {OTHER}
+    known = {*_shown_names(backend, known_tools(stack, backend)), *declared_tools(way.resource), *tools} - {OTHER}
     for tool in (*sorted(known), OTHER):
-        calling = possible(stack, tool_request(backend, caller, CALL, tool, port=port))
+        if backend.targets and tool != OTHER:
+            item = joined_item(backend.targets, tool, None)
+            # The gateway sends no such call anywhere.
+            if item is None:
+                continue
+            asked = item.tool
+        else:
+            asked = tool
+        calling = possible(stack, tool_request(backend, caller, CALL, asked, port=port))
         yield ToolRow(
             gateway=way.gateway.reference,
             listener=way.listener.name,
@@ -155,6 +164,11 @@ def _rows(policies: ToolModel, way: BackendWay, caller: str | None, tools: Itera
             decided_by=calling.decided_by,
             conditions=calling.conditions,
         )
+
+
+def _shown_names(backend: Backend, tools: Iterable[str]) -> set[str]:
+    """Return the names by which callers know tools that policies name: joined servers each may have them."""
+    return {f"{target}{BEFORE_NAME}{tool}" for target in backend.targets for tool in tools} or set(tools)
 
 
 def nearest_caller(snapshot: Snapshot, caller: str | None) -> str:

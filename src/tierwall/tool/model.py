@@ -27,6 +27,7 @@ from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import installed_definition
 from tierwall.tool.generations import ReadNames, read_policy
+from tierwall.tool.joined import target_names
 from tierwall.tool.methods import NameSet, read_names
 from tierwall.tool.protocol import CALL
 from tierwall.tool.request import Backend
@@ -196,7 +197,8 @@ def backend_of(resource: Resource) -> Backend:
     """Return a backend as requests name it."""
     mcp = resource.spec.get("mcp") if resource.kind == "XBackend" else None
     path = mcp.get("path") if isinstance(mcp, dict) else None
-    return Backend(resource.namespace, resource.name, resource.kind, path if isinstance(path, str) else DEFAULT_PATH)
+    path = path if isinstance(path, str) else DEFAULT_PATH
+    return Backend(resource.namespace, resource.name, resource.kind, path, target_names(resource))
 
 
 def is_on_gateways(resource: Resource) -> bool:

@@ -22,15 +22,17 @@ from tierwall.core.expectation import list_of_strings, one_of
 from tierwall.core.question import Question
 from tierwall.core.reference import Reference, full_name
 from tierwall.core.verdict import StepVerdict, Verdict
-from tierwall.core.words import as_given
+from tierwall.core.words import as_given, join_names
 from tierwall.resources.finder import ResourceFinder
 from tierwall.resources.foreign import omissions
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.snapshot import Snapshot
 from tierwall.tool.decide import AuthorizerAnswers, PolicyEvaluation, ToolDecision, decide
 from tierwall.tool.detail import RequestDetail, ToolDetail
+from tierwall.tool.joined import BEFORE_NAME, BEFORE_URI, USES, joined_item
 from tierwall.tool.model import PolicyLevel
-from tierwall.tool.request import ToolRequest, tool_request
+from tierwall.tool.protocol import NAME_HEADER, encoded_name, name_of
+from tierwall.tool.request import Backend, ToolRequest, tool_request
 from tierwall.tool.rules import EVERY_RULE, is_spiffe_id, service_account_id
 from tierwall.tool.sentence import note, sentence
 from tierwall.tool.ways import GuardedWay, find_way
@@ -171,8 +173,31 @@ def read_question(
     port = way.listener.port if way.listener is not None else 0
     http_method = "POST" if http_method is None else http_method
     backend = way.backend
+    item = joined_item(backend.targets, tool, uri) if backend.targets and method in USES else None
+    if item is not None:
+        said, joined = headers.get(NAME_HEADER), name_of(method or "", tool, uri)
+        if said is not None and (joined is None or said != encoded_name(joined)):
+            # What says something else is read as it stands.
+            item = None
+        else:
+            # The gateway takes the prefix away before anything else, in `Mcp-Name`, too.
+            tool, uri = item.tool, item.uri
+            if said is not None:
+                headers[NAME_HEADER] = encoded_name(name_of(method or "", tool, uri) or "")
     request = tool_request(backend, caller, method, tool, uri, arguments, http_method, path, host, headers, port, time)
+    if item is not None:
+        request = structs.replace(request, target=item.target)
+    elif backend.targets and (tool is not None or uri is not None):
+        request = structs.replace(request, unreadable=request.unreadable or no_server(backend, tool, uri))
     return way, request, external_auth
+
+
+def no_server(backend: Backend, tool: str | None, uri: str | None) -> str:
+    """Say why a name means nothing at a backend that joins servers."""
+    name = uri if tool is None else tool
+    separator = BEFORE_URI if tool is None else BEFORE_NAME
+    known = join_names([f"`{target}{separator}`" for target in backend.targets])
+    return f"`{name}` names no server of {backend}: names there begin with {known}"
 
 
 def caller_of(value: object, finder: ResourceFinder) -> str | None:

@@ -24,6 +24,8 @@ class Backend(Struct, frozen=True):
     kind: str = "XBackend"
     # The path of its MCP endpoint: `spec.mcp.path`.
     path: str = "/mcp"
+    # The servers that it joins: names of tools begin with one of them there (`joined`).
+    targets: tuple[str, ...] = ()
 
     @property
     def reference(self) -> Reference:
@@ -62,6 +64,8 @@ class ToolRequest(Struct, frozen=True):
     judged: str | None = None
     # What must be granted too: of each entry, one request (docs/semantics.md#completions-need-what-they-complete).
     implied: tuple[tuple[ToolRequest, ...], ...] = ()
+    # The server that the item belongs to, of those that the backend joins.
+    target: str = ""
 
     @property
     def named(self) -> str | None:

@@ -48,7 +48,8 @@ def describe_purpose(request: ToolRequest) -> str:
     if request.method is None:
         return f"send {request.http_method} {request.path}"
     if request.method == CALL:
-        return f"call tool {request.tool}" if request.tool is not None else "call a tool without a name"
+        of_server = f" of {request.target}" if request.target else ""
+        return f"call tool {request.tool}{of_server}" if request.tool is not None else "call a tool without a name"
     return f"use {request.method}" + (f" of {request.named}" if request.named is not None else "")
 
 

@@ -29,6 +29,7 @@ from tierwall.proofs.tool.region import ToolRegion
 from tierwall.proofs.tool.region import read_region as read_region
 from tierwall.resources.overlay import overlay
 from tierwall.resources.snapshot import Snapshot
+from tierwall.tool.joined import BEFORE_NAME, BEFORE_URI, USES
 from tierwall.tool.model import BACKENDS
 from tierwall.tool.question import ToolQuestion, policies_by_name, read_question
 from tierwall.tool.ways import BackendWay, GuardedWay, find_way, routed_ways, unrouted_ways
@@ -166,7 +167,14 @@ def _search(
     preferences = [*usual, *values.preferences(), *(-literal for literal in answers.values())]
     model = find_model(solver, literals, opened, values, preferences)
     external = {str(policy): "Allow" if solver.is_true(literal) else "Deny" for policy, literal in answers.items()}
-    counterexample = replace(question, **call.question(values, solver), external_auth=external or None)
+    fields = call.question(values, solver)
+    if way.backend.targets and (given := [name for name in ("tool", "uri") if fields[name] is not None]):
+        # Clients name one of the servers before what policies judge.
+        if fields["method"] not in USES or region.names.keys() & set(given):
+            return Unsolved(f"names of joined servers, on the way from {way.gateway.reference} to {way.backend}")
+        ends = {"tool": BEFORE_NAME, "uri": BEFORE_URI}
+        fields |= {name: f"{way.backend.targets[0]}{ends[name]}{fields[name]}" for name in given}
+    counterexample = replace(question, **fields, external_auth=external or None)
     if model.why and region.where is not None:
         _, request, _ = read_question(snapshot, counterexample)
         if not is_true(region.where, ENVIRONMENT, request.variables()):

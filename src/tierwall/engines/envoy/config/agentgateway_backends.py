@@ -1,21 +1,26 @@
 """AgentgatewayBackends that Envoy serves: hosts, MCP servers, providers of language models (docs/gateway.md#backends).
 
-Everything else needs what only agentgateway does: it translates between the words of providers, joins MCP servers and
-finds them by labels. Requests to such a backend are answered with 500.
+Several MCP targets are joined (`joined_backends`). Everything else needs what only agentgateway does: it translates
+between the words of providers, and finds servers by labels. Requests to such a backend are answered with 500.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from ipaddress import IPv6Address
 from typing import NamedTuple
 
 from tierwall.engines.envoy.config.model_backends import model_provider
 from tierwall.engines.envoy.config.options import SocketAddress
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
+from tierwall.tool.joined import target_names
 from tierwall.values.addresses import read_ip
 
-HINT = "use `static`, one provider of models, or one MCP target with a host"
+HINT = "use `static`, one provider of models, or MCP targets with a host"
 _DEFAULT_PATH = "/mcp"
+# A name of a target has none of the characters that end it in joined names (Gateway API, SectionName).
+_TARGET = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9.-]*[a-z0-9])?", re.ASCII)
 _HTTPS = 443
 _OTHERS = ("a2a", "aws", "dynamicForwardProxy")
 
@@ -31,15 +36,24 @@ class BackendTarget(NamedTuple):
 
 
 def backend_target(backend: Resource) -> BackendTarget | str:
-    """Return where a backend is, or the part of it that Envoy does not serve."""
+    """Return where a backend is, or the part of it that Envoy does not serve; of joined targets, the first."""
     if (other := next((field for field in _OTHERS if field in backend.spec), None)) is not None:
         return f"`spec.{other}`"
     if "ai" in backend.spec:
         return _model_target(backend)
     if "mcp" in backend.spec:
-        return _mcp_target(nested_map(backend.spec, "mcp"))
+        targets = _mcp_targets(nested_map(backend.spec, "mcp"))
+        return targets if isinstance(targets, str) else targets[0]
     static = nested_map(backend.spec, "static")
     return "`spec.static.unixPath`" if "unixPath" in static else _located(static.get("host"), static.get("port"))
+
+
+def joined_targets(backend: Resource) -> tuple[BackendTarget, ...]:
+    """Return the MCP servers that a backend joins behind one path; none if it is one server, or is not served."""
+    if not target_names(backend) or isinstance(backend_target(backend), str):
+        return ()
+    targets = _mcp_targets(nested_map(backend.spec, "mcp"))
+    return () if isinstance(targets, str) else targets
 
 
 def _model_target(backend: Resource) -> BackendTarget | str:
@@ -52,13 +66,26 @@ def _model_target(backend: Resource) -> BackendTarget | str:
     return target if isinstance(target, str) else target._replace(section=provider.section)
 
 
-def _mcp_target(mcp: object) -> BackendTarget | str:
-    targets = list_of_maps(nested_map(mcp).get("targets"))
-    if len(targets) != 1:
-        return f"`spec.mcp.targets` with {len(targets)} entries"
-    if nested_map(mcp).get("prefixMode") == "Always":
-        return "`spec.mcp.prefixMode: Always`"
-    static = nested_map(targets[0], "static")
+def _mcp_targets(mcp: Mapping[str, object]) -> tuple[BackendTarget, ...] | str:
+    values = list_of_maps(mcp.get("targets"))
+    names = [value.get("name") for value in values]
+    if len(names) > 1 and mcp.get("prefixMode") == "Never":
+        return "`spec.mcp.prefixMode: Never` with several targets"
+    if not names or len(set(map(str, names))) < len(names):
+        return f"`spec.mcp.targets` with {len(names)} entries" if not names else "two MCP targets of one name"
+    out = []
+    for value in values:
+        target = _mcp_target(value)
+        if isinstance(target, str):
+            return target
+        out.append(target)
+    return tuple(out)
+
+
+def _mcp_target(value: Mapping[str, object]) -> BackendTarget | str:
+    name, static = value.get("name"), nested_map(value, "static")
+    if not isinstance(name, str) or not _TARGET.fullmatch(name):
+        return "an MCP target without a plain name"
     if "host" not in static:
         return "an MCP target without a host"
     if static.get("protocol", "StreamableHTTP") != "StreamableHTTP":
@@ -66,7 +93,7 @@ def _mcp_target(mcp: object) -> BackendTarget | str:
     target = _located(static["host"], static.get("port"))
     if isinstance(target, str):
         return target
-    return target._replace(section=str(targets[0].get("name")), path=str(static.get("path") or _DEFAULT_PATH))
+    return target._replace(section=name, path=str(static.get("path") or _DEFAULT_PATH))
 
 
 def _located(host: object, port: object) -> BackendTarget | str:

@@ -22,10 +22,10 @@ from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
 
 from tierwall.attach.backend import listening_port
 from tierwall.attach.place import BACKEND
-from tierwall.engines.envoy.config.agentgateway_backends import backend_target
+from tierwall.engines.envoy.config.agentgateway_backends import BackendTarget, backend_target
 from tierwall.engines.envoy.config.connections import tcp_keepalive
 from tierwall.engines.envoy.config.matchers import packed
-from tierwall.engines.envoy.config.names import backend_cluster_name
+from tierwall.engines.envoy.config.names import backend_cluster_name, target_cluster_name
 from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
 from tierwall.resources.resource import Resource, nested_map
 from tierwall.values.addresses import read_ip
@@ -48,6 +48,16 @@ def backend_cluster(
     """
     located = backend_address(resource, port, options, service)
     return cluster(backend_cluster_name(resource, port), located[0], tls=located[1]) if located is not None else None
+
+
+def target_cluster(resource: Resource, target: BackendTarget, options: EnvoyOptions) -> Any | None:
+    """Return the cluster of one of the MCP servers that a backend joins; None if it has no usable host."""
+    name = target_cluster_name(resource, target.section)
+    override = options.endpoints.get(f"{resource.reference}/{target.section}")
+    if override is not None:
+        return cluster(name, override)
+    known = NAME.fullmatch(target.address.host) or read_ip(target.address.host)
+    return cluster(name, target.address, tls=target.tls) if known else None
 
 
 def backend_address(
@@ -73,10 +83,13 @@ def backend_address(
     return None
 
 
-def external_host(resource: Resource) -> str:
-    """Return the host name of a backend outside the cluster; empty for others, which get the client's host."""
+def external_host(resource: Resource, target: BackendTarget | str = "") -> str:
+    """Return the host name of a backend outside the cluster; empty for others, which get the client's host.
+
+    `target` is one of the servers that it joins.
+    """
     if (resource.group, resource.kind) == BACKEND:
-        target = backend_target(resource)
+        target = target or backend_target(resource)
         return "" if isinstance(target, str) or read_ip(target.address.host) is not None else target.address.host
     host = nested_map(resource.spec, "mcp").get("hostname")
     return host if isinstance(host, str) and resource.kind != "Service" else ""

@@ -16,7 +16,7 @@ from envoy.extensions.filters.http.rbac.v3 import rbac_pb2
 from envoy.extensions.filters.http.router.v3 import router_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
 
-from tierwall.engines.envoy.config import external_auth, mcp, telemetry
+from tierwall.engines.envoy.config import external_auth, joined_backends, mcp, telemetry
 from tierwall.engines.envoy.config.connections import limit_connections, limit_streams
 from tierwall.engines.envoy.config.matchers import matcher, packed
 from tierwall.engines.envoy.config.names import (
@@ -49,6 +49,7 @@ def http_filters(options: EnvoyOptions, policies: Mapping[str, Any]) -> Iterator
     """Yield the filters in order: read the message, check it, copy its facts, ask every policy, forward the request."""
     yield hcm_pb2.HttpFilter(name=CORS, typed_config=packed(cors_pb2.Cors()), disabled=True)
     yield from settings_filters(options.static, policies)
+    yield joined_backends.choosing_filter()
     yield hcm_pb2.HttpFilter(name=ACCEPTS, typed_config=mcp.accepts_filter(), disabled=True)
     yield hcm_pb2.HttpFilter(name=MCP, typed_config=mcp.mcp_filter(options.largest_message), disabled=True)
     yield hcm_pb2.HttpFilter(name=OPEN, typed_config=mcp.open_filter(), disabled=True)
@@ -63,6 +64,7 @@ def http_filters(options: EnvoyOptions, policies: Mapping[str, Any]) -> Iterator
         asking = packed(external_auth.slot_filter(slot))
         yield hcm_pb2.HttpFilter(name=slot.authorizer_filter, typed_config=asking, disabled=True)
     yield from options.http_filters
+    yield joined_backends.joining_filter()
     yield hcm_pb2.HttpFilter(name=ROUTER, typed_config=packed(router_pb2.Router()))
 
 

@@ -140,13 +140,15 @@ def bodiless_filter() -> Any:
     return script_filter("bodiless.lua")
 
 
-def script_filter(name: str, settings: Mapping[str, str] | None = None) -> Any:
+def script_filter(name: str, settings: Mapping[str, str] | None = None, preamble: str = "") -> Any:
     """Return the filter that runs a script, with other values of some of the script's local variables.
 
-    A request keeps its route, whatever headers the script changes. Otherwise Envoy would choose again, perhaps a route
-    with policies whose filters this request does not have: it gets its filters by its first route.
+    `preamble` is a script that stands before it. A request keeps its route, whatever headers the script changes.
+    Otherwise Envoy would choose again, perhaps a route with policies whose filters this request does not have: it gets
+    its filters by its first route.
     """
-    script = files(__package__).joinpath(name).read_text()
+    folder = files(__package__)
+    script = "".join(folder.joinpath(part).read_text() for part in (preamble, name) if part)
     for variable, value in (settings or {}).items():
         before, after = re.split(rf"(?m)^local {variable} = .*$", script)
         script = f"{before}local {variable} = {value}{after}"

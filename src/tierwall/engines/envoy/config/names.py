@@ -24,6 +24,9 @@ ACCEPTS: Final = "tierwall.accepts"
 STRICT: Final = "tierwall.strict"
 STRICT_ARGUMENTS: Final = "tierwall.strict-arguments"
 BODILESS: Final = "tierwall.bodiless"
+# The filters of joined MCP servers (`joined_backends`): the first chooses a target, the other asks several.
+CHOOSE_TARGET: Final = "tierwall.choose-target"
+JOIN: Final = "tierwall.join"
 FACTS: Final = "tierwall.facts"
 WATCH: Final = "tierwall.watch"
 NOWHERE: Final = "nowhere"  # a cluster without addresses
@@ -54,10 +57,12 @@ ITEMS: Final = "x-tierwall-items"  # the name of the rules about items
 # On ways without policies: what opens a stream there (`mcp.watched`).
 UNGUARDED: Final = "x-tierwall-unguarded"
 ACCEPTED: Final = "x-tierwall-accepted"  # what a client accepts, while the MCP filter reads another value
+TARGET: Final = "x-tierwall-target"  # the target of a joined backend that a message is for
+JOINED: Final = "x-tierwall-joined"  # the targets of a joined backend, for those who cut its lists
 LIMIT_ENTRY: Final = "x-tierwall-limit"  # the entry of a conditional list whose local limits count
 FACT_HEADERS: Final = (
     *(CALLER, METHOD, NAME, URI, PATH, ID),
-    *(UNKNOWN_METHOD, LISTENS, USER, ITEMS, UNGUARDED, ACCEPTED, LIMIT_ENTRY),
+    *(UNKNOWN_METHOD, LISTENS, USER, ITEMS, UNGUARDED, ACCEPTED, TARGET, JOINED, LIMIT_ENTRY),
 )
 # What the method header says of messages that rules judge by more than their method. No client can send a method with
 # a blank in it. A completion names a prompt or a template; one that names anything else, and a subscription to
@@ -71,6 +76,8 @@ SUBSCRIPTION: Final = "tierwall.subscription"
 MOST_URIS: Final = 8
 # Metadata: why a script refused a request (`why`).
 REFUSAL: Final = "tierwall.refusal"
+# Metadata: that a request was answered for several servers, after all policies (`answered`).
+ANSWERED: Final = "tierwall.joined"
 # The header that names the checkpoint, by level; the route sets it (`checkpoints`).
 CHECKPOINT: Final = {"gateway": "x-tierwall-gateway", "backend": "x-tierwall-backend"}
 
@@ -79,8 +86,8 @@ SLOTS_PER_LEVEL: Final = 5
 # Shards of each slot, by level: there are few Gateways and many backends. A filter costs each request some time even
 # when it is off, so there are only a few. `bench envoy` and `bench envoy_change` show both sides.
 SHARDS: Final = {"gateway": 1, "backend": 4}
-# Counts the changes of the filters of gateway settings.
-SETTINGS_LAYOUT: Final = 8
+# Counts the changes of the filters of gateway settings, and of joined servers.
+SETTINGS_LAYOUT: Final = 9
 
 
 class Slot(NamedTuple):
@@ -163,6 +170,17 @@ def backend_cluster_name(resource: Resource, port: int = 0) -> str:
     return f"backend/{resource.group}/{resource.namespace}/{resource.name}"
 
 
+def target_cluster_name(resource: Resource, target: str) -> str:
+    """Return the name of the cluster of one of the servers that a backend joins."""
+    return f"{backend_cluster_name(resource)}/@{target}"
+
+
+def target_of_cluster(name: str) -> str:
+    """Return the joined server of a cluster; empty for other clusters."""
+    kind, *rest = name.split("/")
+    return rest[3][1:] if kind == "backend" and len(rest) > 3 and rest[3].startswith("@") else ""
+
+
 def stream_cluster_name(service: Resource, port: int) -> str:
     """Return the name of the cluster that gets the bytes of connections to a port of a Service as they come."""
     return f"stream/{service.namespace}/{service.name}/{port}"
@@ -193,8 +211,8 @@ def backend_of_cluster(name: str, with_group: bool = False) -> str | None:
     `with_group` tells XBackends of two groups apart.
     """
     kind, *rest = name.split("/")
-    # A cluster with settings of its own has a further part.
-    if kind == "backend" and len(rest) in (3, 4):
+    # A target of a joined backend, and a cluster with settings of its own, have a further part each.
+    if kind == "backend" and len(rest) in (3, 4, 5):
         kind = BACKEND[1] if rest[0] == BACKEND[0] else f"XBackend.{rest[0]}" if with_group else "XBackend"
         return f"{kind}/{rest[1]}/{rest[2]}"
     return f"Service/{rest[0]}/{rest[1]}" if kind == "service" and len(rest) in (3, 4) else None

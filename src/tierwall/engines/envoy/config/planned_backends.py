@@ -5,10 +5,12 @@ Mirrors are backends, too: they get copies.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any, NamedTuple
 
+from envoy.config.core.v3 import base_pb2
 from msgspec import Struct, structs
 
 from tierwall.attach.backend import BackendRef, backend_refs, is_permitted
@@ -19,15 +21,28 @@ from tierwall.attach.reach import RouteRule
 from tierwall.attach.section import rules
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.words import join_names
-from tierwall.engines.envoy.config import app_protocol, backend_ref_filters, backend_tls, clusters, mirrors
-from tierwall.engines.envoy.config.agentgateway_backends import HINT, backend_target
+from tierwall.engines.envoy.config import (
+    app_protocol,
+    backend_ref_filters,
+    backend_tls,
+    clusters,
+    joined_backends,
+    mirrors,
+)
+from tierwall.engines.envoy.config.agentgateway_backends import (
+    HINT,
+    BackendTarget,
+    backend_target,
+    joined_targets,
+)
 from tierwall.engines.envoy.config.chain_rule import mirroring_rule
 from tierwall.engines.envoy.config.fence import ObjectFence
 from tierwall.engines.envoy.config.grpc_routes import is_grpc
 from tierwall.engines.envoy.config.model_backends import PathChange, provider_of, unusable_routes
+from tierwall.engines.envoy.config.names import PLACE, backend_cluster_name, backend_of_cluster
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.settings.compiler import SettingsCompiler
-from tierwall.engines.envoy.config.settings.mcp_rules import MessageFilters
+from tierwall.engines.envoy.config.settings.mcp_rules import MCP_RULES, MessageFilters
 from tierwall.engines.envoy.config.settings.model_fields import model_filters
 from tierwall.engines.envoy.config.settings.model_headers import header_changes
 from tierwall.engines.envoy.config.settings.places import place_of
@@ -61,6 +76,9 @@ class RouteBackend(Struct, frozen=True, eq=False):
     has_policy_mistake: bool = False
     # The policies whose settings it has.
     settings: frozenset[Identity] = frozenset()
+    # The name of an MCP server, and the servers that a backend joins (`joined_backends`).
+    target: str = ""
+    targets: tuple[RouteBackend, ...] = ()
 
 
 # A backend that gets copies, and the share of the requests that are copied.
@@ -90,8 +108,12 @@ class BackendPlanner:
     def backends(self, gateway: Resource, listener: Listener, chain: Sequence[RouteRule]) -> tuple[RouteBackend, ...]:
         """Return the backends of the last rule of a chain that get requests."""
         route, number = chain[-1]
-        refs = (ref for ref in backend_refs(route) if ref.rule == number and ref.weight)
-        return tuple(self._backend(gateway, listener, chain, ref) for ref in refs)
+        refs = [ref for ref in backend_refs(route) if ref.rule == number and ref.weight]
+        backends = tuple(self._backend(gateway, listener, chain, ref) for ref in refs)
+        if len(refs) > 1 and any(backend.targets for backend in backends):
+            hint = joined_backends.HINTS[joined_backends.SEVERAL]
+            return tuple(self._closed_backend(gateway, listener, ref, joined_backends.SEVERAL, hint) for ref in refs)
+        return backends
 
     def mirrors(self, gateway: Resource, listener: Listener, chain: Sequence[RouteRule]) -> tuple[Mirror, ...]:
         """Return the backends that get copies of the requests of a chain; a copy that leads nowhere is not made."""
@@ -111,17 +133,84 @@ class BackendPlanner:
             target = backend_target(resource)
             if isinstance(target, str):
                 return self._closed_backend(gateway, listener, ref, target, HINT)
+            if servers := joined_targets(resource):
+                return self._joined(gateway, listener, chain, ref, resource, servers)
             paths = (PathChange(path=target.path),)
         cluster = self._cluster(resource, ref.port) if resource is not None else None
         if resource is None or cluster is None:
-            effect = "are not made" if isinstance(ref, mirrors.MirrorRef) else "are answered with 500"
-            message = f"backend {ref.place} of {ref.route.reference} leads nowhere: requests to it {effect}"
-            self.diagnostics.append(ref.route.diagnostic(NO_BACKEND, message, ref.path))
-            return RouteBackend(gateway, listener, ref.weight)
+            return self._missing(gateway, listener, ref)
+        return self._served(gateway, listener, chain, ref, resource, cluster, clusters.external_host(resource), paths)
+
+    def _missing(self, gateway: Resource, listener: Listener, ref: BackendRef) -> RouteBackend:
+        effect = "are not made" if isinstance(ref, mirrors.MirrorRef) else "are answered with 500"
+        message = f"backend {ref.place} of {ref.route.reference} leads nowhere: requests to it {effect}"
+        self.diagnostics.append(ref.route.diagnostic(NO_BACKEND, message, ref.path))
+        return RouteBackend(gateway, listener, ref.weight)
+
+    def _joined(
+        self,
+        gateway: Resource,
+        listener: Listener,
+        chain: Sequence[RouteRule],
+        ref: BackendRef,
+        resource: Resource,
+        servers: Sequence[BackendTarget],
+    ) -> RouteBackend:
+        """Return a backend that joins MCP servers, with each of them."""
+
+        def closed(problem: str) -> RouteBackend:
+            return self._closed_backend(gateway, listener, ref, problem, joined_backends.HINTS[problem])
+
+        if isinstance(ref, mirrors.MirrorRef):
+            return closed(joined_backends.COPIES)
+        members: list[RouteBackend] = []
+        words = "requests to it are answered with 500"
+        for server in servers:
+            make = partial(clusters.target_cluster, resource, server, self._options)
+            cluster = self._fence.guard(resource, words, make)
+            if cluster is None:
+                return self._missing(gateway, listener, ref)
+            host = clusters.external_host(resource, server)
+            paths = (PathChange(path=server.path),)
+            member = self._served(gateway, listener, chain, ref, resource, cluster, host, paths, server.section)
+            if member.cluster is None:
+                return member
+            if member.changes is not None:
+                return closed(joined_backends.FILTERS)
+            members.append(member)
+        if joined_backends.differing([member.messages for member in members], (MCP_RULES,)):
+            return closed(joined_backends.DIFFERENT)
+        places = {member.target: (member.cluster or "", member.host, member.paths[0].path) for member in members}
+        numbers = [number for _, number in chain]
+        joining = joined_backends.joining(resource, places, f"{place_of(gateway, listener, chain)} {numbers}")
+        each = tuple(
+            structs.replace(member, messages=member.messages | joined_backends.entering(joining)) for member in members
+        )
+        name = backend_cluster_name(resource)
+        self.clusters[name] = clusters.empty_cluster(name)
+        settings = frozenset[Identity]().union(*(member.settings for member in members))
+        messages = members[0].messages | joining
+        return RouteBackend(
+            gateway, listener, ref.weight, resource, name, messages=messages, settings=settings, targets=each
+        )
+
+    def _served(
+        self,
+        gateway: Resource,
+        listener: Listener,
+        chain: Sequence[RouteRule],
+        ref: BackendRef,
+        resource: Resource,
+        cluster: Any,
+        host: str,
+        paths: tuple[PathChange, ...],
+        target: str = "",
+    ) -> RouteBackend:
+        """Return a backend with the settings in force there; `target` is one of the servers that it joins."""
         changes, unsupported = backend_ref_filters.backend_changes(ref.value.get("filters"))
         if unsupported:
             return self._closed_backend(gateway, listener, ref, unsupported, backend_ref_filters.HINT)
-        settings = self._settings.backend(place_of(gateway, listener, chain), resource, ref.port)
+        settings = self._settings.backend(place_of(gateway, listener, chain), resource, ref.port, target)
         if settings.closed:
             return RouteBackend(gateway, listener, ref.weight, unsupported=settings.closed)
         protocol = app_protocol.app_protocol(self._snapshot, resource, ref.port)
@@ -152,11 +241,12 @@ class BackendPlanner:
             ref.weight,
             resource,
             cluster.name,
-            clusters.external_host(resource),
+            host,
             changes,
             messages,
             paths,
             settings=policies,
+            target=target,
         )
 
     def _closed_backend(
@@ -206,3 +296,24 @@ def _without_children(snapshot: Snapshot, ref: BackendRef) -> UnresolvedRef | No
         return UnresolvedRef("BackendNotFound", f"{ref.place} does not exist")
     names = join_names([str(route.reference) for route in selected])
     return UnresolvedRef("RefNotPermitted", f"{ref.route.reference} is not accepted as parent by {names}")
+
+
+def backends_of_routes(backends: tuple[RouteBackend, ...]) -> Iterator[tuple[tuple[RouteBackend, ...], PathChange]]:
+    """Yield the backends of each route of a rule, and what becomes of paths there.
+
+    Each of joined servers has a route of its own, for the messages that are for it alone; what is left has the last.
+    """
+    for target in backends[0].targets if len(backends) == 1 else ():
+        yield (target,), target.paths[0]
+    paths = next((backend.paths for backend in backends if backend.cluster is not None), (PathChange(),))
+    yield from ((backends, change) for change in paths)
+
+
+def place(gateway: Resource, listener: Listener, backends: tuple[RouteBackend, ...]) -> Any:
+    """Return route metadata for the decision log: the Gateway, the listener and the backend of a request."""
+    out = base_pb2.Metadata()
+    about = {"gateway": f"{gateway.namespace}/{gateway.name}", "listener": listener.name}
+    # If a route has several backends, the log learns the backend from the cluster that Envoy chose.
+    backend = backend_of_cluster(backends[0].cluster or "") if len(backends) == 1 else None
+    out.filter_metadata[PLACE].update(about if backend is None else {**about, "backend": backend})
+    return out

@@ -11,7 +11,6 @@ from itertools import product
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from envoy.config.core.v3 import base_pb2
 from envoy.config.route.v3 import route_components_pb2
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,7 +20,7 @@ from tierwall.attach.reach import RouteRule
 from tierwall.attach.route import RouteOnListener
 from tierwall.attach.section import rules
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.engines.envoy.config import mirrors, rule_settings
+from tierwall.engines.envoy.config import joined_backends, mirrors, rule_settings
 from tierwall.engines.envoy.config.chain_match import SEVERAL_PATTERNS, chain_matches, path_problem
 from tierwall.engines.envoy.config.chain_rule import chain_rule, replaces_prefix
 from tierwall.engines.envoy.config.delegated_routes import HINTS as DELEGATION_HINTS
@@ -30,9 +29,15 @@ from tierwall.engines.envoy.config.fence import ObjectFence
 from tierwall.engines.envoy.config.grpc_routes import grpc_precedence, http_match, is_grpc
 from tierwall.engines.envoy.config.host_names import most_specific, wider_names
 from tierwall.engines.envoy.config.model_backends import PathChange, unread_path
-from tierwall.engines.envoy.config.names import PLACE, backend_of_cluster
 from tierwall.engines.envoy.config.options import EnvoyOptions
-from tierwall.engines.envoy.config.planned_backends import UNSUPPORTED, BackendPlanner, Mirror, RouteBackend
+from tierwall.engines.envoy.config.planned_backends import (
+    UNSUPPORTED,
+    BackendPlanner,
+    Mirror,
+    RouteBackend,
+    backends_of_routes,
+    place,
+)
 from tierwall.engines.envoy.config.route_rules import apply_filters, hint_about, is_plain, plain_match, precedence
 from tierwall.engines.envoy.config.settings.compiler import SettingsCompiler
 from tierwall.engines.envoy.config.settings.filters import MODEL
@@ -236,20 +241,22 @@ class RoutePlanner:
         rule = chain_rule(end.chain, settings.overruling)
         matches = [http_match(match) if is_grpc(route) else match for match in end.matches]
         replaces = replaces_prefix(rule)
-        of_backends = [backend.paths for backend in parts.backends if backend.cluster is not None]
-        for path, change in product(chain_matches(matches, size, replaces), next(iter(of_backends), (PathChange(),))):
+        for path, (backends, change) in product(
+            chain_matches(matches, size, replaces), backends_of_routes(parts.backends)
+        ):
             message = route_components_pb2.Route(name=_message_name(end), match=path)
             if change.suffix:
                 message.match.headers.add(name=":path", string_match={"safe_regex": {"regex": change.pattern}})
             if is_grpc(route):
                 message.match.grpc.SetInParent()
-            message.metadata.CopyFrom(place(gateway, listener, parts.backends))
+            message.metadata.CopyFrom(place(gateway, listener, backends))
             if change.passes:
                 message.metadata.filter_metadata[MODEL].update({"passes": True})
             unsupported = path_problem(matches, size, replaces) if len(matches) > 1 else ""
             unsupported = unsupported or apply_filters(message, matches[-1], rule.get("filters"), listener, size)
-            planned = self._route(message, unsupported, end, matches, rule, parts, change)
-            refuse_repeats(message, settings.messages.judging.union(*(to.messages.judging for to in parts.backends)))
+            parts_here = parts._replace(backends=backends)
+            planned = self._route(message, unsupported, end, matches, rule, parts_here, change)
+            refuse_repeats(message, settings.messages.judging.union(*(to.messages.judging for to in backends)))
             with_settings = _with_settings(planned, settings)
             if with_settings.unsupported and not planned.unsupported and not settings.closed:
                 problem = f"{with_settings.unsupported}: the rule answers 500"
@@ -296,6 +303,9 @@ class RoutePlanner:
                 mirrors.add_mirror(message, copy.cluster, copy.host, share)
         made = tuple(copy for copy, _ in copies if copy.cluster is not None)
         method = next((match["method"] for match in matches if "method" in match), None)
+        if backends[0].target:
+            joined_backends.lead_to(message, backends[0].target)
+            method = method or "POST"
         return replace(planned, backends=backends, mirrors=made, method=method)
 
 
@@ -337,6 +347,8 @@ def _with_settings(planned: PlannedRoute, settings: RouteSettings) -> PlannedRou
         unsupported = ", ".join(filter(None, (planned.unsupported, settings.closed)))
         return replace(_unserved(planned), unsupported=unsupported, settings=settings.policies)
     unsupported = settings.apply(planned.message)
+    if any(to.target or to.targets for to in planned.backends):
+        unsupported = unsupported or joined_backends.obstacle(planned.message, settings.keeps_host)
     if unsupported:
         return _with_settings(planned, RouteSettings(unsupported, settings.policies))
     if planned.backends and is_answered(planned.message):
@@ -381,13 +393,3 @@ def _message_name(end: ChainEnd) -> str:
 def _precedence(route: Resource, rule: int, number: int, match: Mapping[str, Any]) -> tuple[Any, ...]:
     order = grpc_precedence if is_grpc(route) else precedence
     return order(route, rule, number, match)
-
-
-def place(gateway: Resource, listener: Listener, backends: tuple[RouteBackend, ...]) -> Any:
-    """Return route metadata for the decision log: the Gateway, the listener and the backend of a request."""
-    out = base_pb2.Metadata()
-    about = {"gateway": f"{gateway.namespace}/{gateway.name}", "listener": listener.name}
-    # If a route has several backends, the log learns the backend from the cluster that Envoy chose.
-    backend = backend_of_cluster(backends[0].cluster or "") if len(backends) == 1 else None
-    out.filter_metadata[PLACE].update(about if backend is None else {**about, "backend": backend})
-    return out

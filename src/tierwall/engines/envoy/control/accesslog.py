@@ -24,7 +24,18 @@ from tierwall.core.protocols import DecisionEvent
 from tierwall.core.verdict import StepVerdict
 from tierwall.engines.envoy.config.bootstrap import CONTROL_PLANE
 from tierwall.engines.envoy.config.matchers import packed
-from tierwall.engines.envoy.config.names import MCP, PLACE, RBAC, REFUSAL, SLOTS, backend_of_cluster, decider
+from tierwall.engines.envoy.config.names import (
+    ANSWERED,
+    MCP,
+    PLACE,
+    RBAC,
+    REFUSAL,
+    SLOTS,
+    backend_of_cluster,
+    decider,
+    target_of_cluster,
+)
+from tierwall.tool.joined import BEFORE_NAME, BEFORE_URI
 from tierwall.tool.request import ObservedRequest
 
 SERVICE = "envoy.service.accesslog.v3.AccessLogService"
@@ -85,8 +96,11 @@ def event(entry: Any) -> DecisionEvent:
     details = entry.response.response_code_details
     if why := _metadata(common.metadata, REFUSAL).get("why"):
         details = f"{details}[{why}]"
-    decision = logged_decision(_metadata(common.metadata, RBAC), details, common.HasField("upstream_remote_address"))
+    # A script asks several servers behind all policies.
+    reached = common.HasField("upstream_remote_address") or bool(_metadata(common.metadata, ANSWERED))
+    decision = logged_decision(_metadata(common.metadata, RBAC), details, reached)
     place = {key: common.custom_tags.get(key) for key in PLACE_KEYS}
+    target = target_of_cluster(cluster)
     return DecisionEvent(
         plane="tool",
         time=common.start_time.ToDatetime(UTC),
@@ -98,8 +112,8 @@ def event(entry: Any) -> DecisionEvent:
             listener=place["listener"],
             backend=backend_of_cluster(cluster) or place["backend"],
             method=mcp.get("method"),
-            tool=params.get("name"),
-            uri=params.get("uri"),
+            tool=_joined(target, BEFORE_NAME, params.get("name")),
+            uri=_joined(target, BEFORE_URI, params.get("uri")),
             http=f"{_verb(entry.request.request_method)} {entry.request.path}",
             status=entry.response.response_code.value,
             level=decision.level,
@@ -108,6 +122,11 @@ def event(entry: Any) -> DecisionEvent:
             seconds=round(common.duration.ToNanoseconds() / 1e9, 6),
         ),
     )
+
+
+def _joined(target: str, separator: str, name: str | None) -> str | None:
+    """Return a name as the client sent it: one of joined servers has its own name before it."""
+    return f"{target}{separator}{name}" if target and name is not None else name
 
 
 class LoggedDecision(NamedTuple):

@@ -6,7 +6,7 @@ The rules are evaluated for each entry of a list, as agentgateway does it: with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -16,7 +16,8 @@ from tierwall.cel.syntax import ast
 from tierwall.engines.envoy.config.names import HEADER_PREFIX, METHOD, USER
 from tierwall.engines.envoy.config.settings.item_rules import ItemRules
 from tierwall.engines.envoy.control.cpu_limit import CpuLimit
-from tierwall.tool.protocol import CALL, GET_PROMPT, READ
+from tierwall.tool.joined import joined_name
+from tierwall.tool.protocol import BY_URI, CALL, GET_PROMPT, READ
 from tierwall.tool.request import SESSION_HEADER
 
 # Returns the rules with a name, or None.
@@ -78,30 +79,33 @@ class ItemView:
         # The values of expressions that are the same for all items.
         self._constant: dict[str, bool] = {}
 
-    def shown(self, use: str) -> Callable[[str], bool]:
-        """Return whether a request with this method may use an item, by the item's name."""
+    def shown(self, use: str, target: str = "") -> Callable[[str], bool]:
+        """Return whether a request with this method may use an item, by the item's name.
+
+        `target` is the server of the item, if rules do not know it: one of those that are joined.
+        """
         known: dict[str, bool] = {}
         limit = CpuLimit(MOST_SECONDS)
 
         def is_shown(name: str) -> bool:
             if name not in known:
-                known[name] = self._may_use(_ITEMS[use], name, limit)
+                known[name] = self._may_use(_ITEMS[use], name, target or self._rules.target, limit)
             return known[name]
 
         return is_shown
 
-    def _may_use(self, kind: str, name: str, limit: CpuLimit) -> bool:
+    def _may_use(self, kind: str, name: str, target: str, limit: CpuLimit) -> bool:
         self._left -= len(self._rules.expressions)
         if self._left < 0 or len(name) > LONGEST_NAME or limit.is_reached:
             return False
         try:
-            return self._is_permitted(kind, name)
+            return self._is_permitted(kind, name, target)
         except CostExceeded:
             # Whether it is true, nobody knows.
             return False
 
-    def _is_permitted(self, kind: str, name: str) -> bool:
-        item = {"name": name, "target": self._rules.target}
+    def _is_permitted(self, kind: str, name: str, target: str) -> bool:
+        item = {"name": name, "target": target}
         variables = {**self._variables, "mcp": {**self._variables["mcp"], kind: item}}
         by_action: dict[str, list[bool]] = {"Deny": [], "Require": [], "Allow": []}
         for action, text in self._rules.expressions:
@@ -125,3 +129,23 @@ def _is_true(text: str, variables: Mapping[str, Any]) -> bool:
         raise
     except Failure:
         return False
+
+
+def joined_view(
+    targets: Collection[str], by_policies: Callable[[str], Callable[[str], bool]], items: ItemView | None
+) -> Callable[[str], Callable[[str], bool]]:
+    """Return what is shown of the lists of joined servers: entries are judged by the names that their servers give."""
+
+    def shown(use: str) -> Callable[[str], bool]:
+        passes = by_policies(use)
+        permits = {target: items.shown(use, target) for target in targets} if items is not None else {}
+
+        def is_shown(name: str) -> bool:
+            item = joined_name(targets, name, use in BY_URI)
+            if item is None or not passes(item[1]):
+                return False
+            return items is None or permits[item[0]](item[1])
+
+        return is_shown
+
+    return shown

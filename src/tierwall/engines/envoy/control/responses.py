@@ -44,6 +44,7 @@ from tierwall.engines.envoy.config.names import (
     HEADER_PREFIX,
     ID,
     ITEMS,
+    JOINED,
     JWT_METADATA,
     LISTENS,
     METHOD,
@@ -56,7 +57,7 @@ from tierwall.engines.envoy.config.names import (
     place_of,
 )
 from tierwall.engines.envoy.control.caller_view import CallerView, ViewOf
-from tierwall.engines.envoy.control.item_view import ItemView, RulesOf, request_variables
+from tierwall.engines.envoy.control.item_view import ItemView, RulesOf, joined_view, request_variables
 from tierwall.engines.envoy.control.lists import LISTS, ListFilter, Shown, list_changes
 from tierwall.engines.envoy.control.processing_messages import (
     claims_of,
@@ -229,6 +230,8 @@ class WatchedRequest:
         rules = rules_of(headers[ITEMS]) if self._has_items else None
         variables = request_variables(headers, claims_of(metadata), strings.get(_ADDRESS, ""))
         self._items = ItemView(rules, variables) if rules is not None else None
+        # The servers whose items a list has, with their names as prefixes.
+        self._joined = tuple(filter(None, headers.get(JOINED, "").split(",")))
         self._list = method if method in LISTS and LISTENS not in headers else None
         # Nothing of its message was read but the method, so it ends as soon as a policy comes.
         self._is_unguarded = UNGUARDED in headers
@@ -259,6 +262,8 @@ class WatchedRequest:
         view, items = self._view(), self._items
         if view is None or (self._has_items and items is None):
             return None
+        if self._joined:
+            return joined_view(self._joined, view.shown, items)
         if items is None:
             return view.shown
 

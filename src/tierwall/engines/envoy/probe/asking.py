@@ -250,6 +250,8 @@ def _obstacles(case: EnvoyCase) -> Iterator[str]:
         yield "a completion is about a prompt or about a template, not both"
     if request.method == ANSWER:
         yield "answers are not asked about"
+    if request.backend.targets and not request.target and (request.tool is not None or request.uri is not None):
+        yield "a name of no joined server goes nowhere, whatever policies say"
     if _has_empty_key(request.arguments):
         yield "arguments with empty keys are refused"
     if not _PATH.fullmatch(request.path) or "//" in request.path or re.search(r"/\.{1,2}(/|\?|$)", request.path):

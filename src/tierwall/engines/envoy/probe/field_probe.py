@@ -15,7 +15,7 @@ from tierwall.attach.reach import RouteRule
 from tierwall.attach.section import rules
 from tierwall.attach.target import GATEWAY_POLICIES
 from tierwall.core.reference import Reference
-from tierwall.engines.envoy.config.agentgateway_backends import backend_target
+from tierwall.engines.envoy.config.agentgateway_backends import backend_target, joined_targets
 from tierwall.engines.envoy.config.checkpoints import PolicyFilters
 from tierwall.engines.envoy.config.connection_manager import connection_manager, http_filters
 from tierwall.engines.envoy.config.listeners import filter_chain, listener
@@ -256,8 +256,10 @@ class FieldProbe:
         backend = rule.backend
         if backend is None or (backend.group, backend.kind) != BACKEND or "mcp" not in backend.spec:
             raise Unobservable("the question names no MCP server")
-        target = backend_target(backend)
-        if isinstance(target, str) or target.section != rule.section:
+        known = backend_target(backend)
+        names = {known.section} if not isinstance(known, str) else set[str]()
+        names |= {target.section for target in joined_targets(backend)}
+        if rule.section not in names:
             raise Unobservable("the question names no MCP server that Envoy serves, with its target")
         return self._stage.snapshot.get(*backend.identity) or backend
 

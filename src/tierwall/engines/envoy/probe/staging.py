@@ -129,7 +129,10 @@ class StagedSnapshot:
             return {"name": RECORDER, "port": 80}
         rules = nested_map(backend.spec, "policies", "mcp").get("authorization")
         policies = {"policies": {"mcp": {"authorization": rules}}} if rules is not None else {}
-        (target,) = list_of_maps(nested_map(backend.spec, "mcp").get("targets")) or ({},)
+        targets: Sequence[Mapping[str, Any]] = list_of_maps(nested_map(backend.spec, "mcp").get("targets"))
+        # Only the server that the question names is asked, by its own names.
+        named = (target for target in targets if target.get("name") == place.section)
+        target = next(named, next(iter(targets), {}))
         static = {key: text for key, text in nested_map(target, "static").items() if key != "policies"}
         served = {"mcp": {"targets": [{"name": target.get("name"), "static": static}]}} if target else {}
         self._snapshot = self._snapshot.with_changes([_changed(backend, {**(served or backend.spec), **policies})])

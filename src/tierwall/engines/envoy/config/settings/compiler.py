@@ -121,11 +121,12 @@ class SettingsCompiler:
         rewrites = (each.fields["traffic.hostRewrite"] for _, each in read if "traffic.hostRewrite" in each.fields)
         return settings._replace(keeps_host=any(rewrite.value.get("mode") == "None" for rewrite in rewrites))
 
-    def backend(self, place: RequestPlace, backend: Resource, port: int) -> RouteSettings:
-        """Compile the settings of a backend of a rule."""
-        section = str(port) if (backend.group, backend.kind) == SERVICE and port else ""
-        if (backend.group, backend.kind) == BACKEND and not isinstance(target := backend_target(backend), str):
-            section = target.section
+    def backend(self, place: RequestPlace, backend: Resource, port: int, target: str = "") -> RouteSettings:
+        """Compile the settings of a backend of a rule, or of one of the MCP targets that it joins."""
+        section = str(port) if (backend.group, backend.kind) == SERVICE and port else target
+        if not section and (backend.group, backend.kind) == BACKEND:
+            known = backend_target(backend)
+            section = "" if isinstance(known, str) else known.section
         place = place._replace(backend=backend, section=section)
         read = self._reader.at(place, "backend")
         of_models = {path.split(".")[-1]: field.value for path, field in read.fields.items() if path in OF_MODELS}

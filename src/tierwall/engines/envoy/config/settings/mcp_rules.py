@@ -25,7 +25,7 @@ from tierwall.engines.envoy.config.matchers import (
     matcher,
     packed,
 )
-from tierwall.engines.envoy.config.names import ITEMS, METHOD, OF_PROMPT, OF_RESOURCE, PATH
+from tierwall.engines.envoy.config.names import ITEMS, JOIN, JOINED, METHOD, OF_PROMPT, OF_RESOURCE, PATH
 from tierwall.engines.envoy.config.rbac import action
 from tierwall.engines.envoy.config.settings.authorization import rules_decision
 from tierwall.engines.envoy.config.settings.conditions import item_condition
@@ -59,20 +59,25 @@ class MessageFilters(NamedTuple):
     judging: frozenset[str] = frozenset()
     # The rules about items, for those who cut lists.
     items: ItemRules | None = None
+    # The servers whose items the lists have (`joined_backends`).
+    joined: tuple[str, ...] = ()
 
     @property
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """The headers that tell those who cut lists which rules there are."""
-        return ((ITEMS, self.items.name),) if self.items is not None else ()
+        """The headers that tell those who cut lists which rules there are, and which servers the lists are of."""
+        rules = ((ITEMS, self.items.name),) if self.items is not None else ()
+        return (*rules, (JOINED, ",".join(self.joined))) if self.joined else rules
 
     @property
     def reads_messages(self) -> bool:
         """Whether the filters need what Envoy reads of a message."""
-        return MCP_RULES in self.of_messages
+        return MCP_RULES in self.of_messages or JOIN in self.of_messages
 
     def __or__(self, other: MessageFilters) -> MessageFilters:
         of_messages, of_plain = {**self.of_messages, **other.of_messages}, {**self.of_plain, **other.of_plain}
-        return MessageFilters(of_messages, of_plain, self.judging | other.judging, other.items or self.items)
+        return MessageFilters(
+            of_messages, of_plain, self.judging | other.judging, other.items or self.items, other.joined or self.joined
+        )
 
 
 def mcp_rules(

@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 import uvicorn
@@ -97,6 +98,28 @@ def _try(what: str, load: Callable[[], None]) -> None:
     except (OSError, ssl.SSLError, ValueError) as error:
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
         raise InputError([Diagnostic("TW512", f"{what} cannot be used: {reason}")]) from None
+
+
+class HeaderLimit:
+    """A time limit for protocols of uvicorn: a connection ends if the headers of a request do not arrive in time."""
+
+    header_seconds: ClassVar[float]
+    loop: asyncio.AbstractEventLoop
+    transport: asyncio.Transport
+    _deadline: asyncio.TimerHandle | None = None
+
+    def _due(self) -> None:
+        self._deadline = self.loop.call_later(self.header_seconds, self._late)
+
+    def _done(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _late(self) -> None:
+        self._deadline = None
+        if not self.transport.is_closing():
+            self.transport.close()
 
 
 class TlsServer(SignallessServer):

@@ -17,7 +17,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from tierwall.serve.server import TlsFiles, read_context
+from tierwall.serve.server import HeaderLimit, TlsFiles, read_context
 
 
 class Certificates:
@@ -53,11 +53,10 @@ class Certificates:
 HEADER_SECONDS = 10.0
 
 
-class TimedHttpProtocol(HttpToolsProtocol):
+class TimedHttpProtocol(HeaderLimit, HttpToolsProtocol):
     """Closes a connection whose next request's headers do not arrive in time."""
 
     header_seconds = HEADER_SECONDS
-    _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the timer."""
@@ -78,19 +77,6 @@ class TimedHttpProtocol(HttpToolsProtocol):
         """Stop the timer."""
         self._done()
         super().connection_lost(exc)
-
-    def _due(self) -> None:
-        self._deadline = self.loop.call_later(self.header_seconds, self._late)
-
-    def _done(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-    def _late(self) -> None:
-        self._deadline = None
-        if not self.transport.is_closing():
-            self.transport.close()
 
 
 def timed_protocol(header_seconds: float) -> type[Any]:

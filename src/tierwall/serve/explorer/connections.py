@@ -12,17 +12,18 @@ from typing import ClassVar
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from tierwall.serve.server import HeaderLimit
+
 # The time for the headers of a request, in seconds, and the most connections.
 HEADERS_S, MAX_CONNECTIONS = 10.0, 200
 
 
-class ExplorerProtocol(H11Protocol):
+class ExplorerProtocol(HeaderLimit, H11Protocol):
     """A connection with a limit for its headers, among a limited number."""
 
     header_seconds: ClassVar[float] = HEADERS_S
     # The connections of one server, the oldest first.
     clients: ClassVar[dict[ExplorerProtocol, None]]
-    _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Make room, and start the timer."""
@@ -53,19 +54,6 @@ class ExplorerProtocol(H11Protocol):
         self._done()
         self.clients.pop(self, None)
         super().connection_lost(exc)
-
-    def _due(self) -> None:
-        self._deadline = self.loop.call_later(self.header_seconds, self._late)
-
-    def _done(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-    def _late(self) -> None:
-        self._deadline = None
-        if self.is_waiting and not self.transport.is_closing():
-            self.transport.close()
 
 
 def explorer_protocol() -> type[ExplorerProtocol]:

@@ -316,3 +316,38 @@ def test_a_proof_about_no_objects_is_warned_of(tmp_path: Path, spec: dict[str, A
     assert "TW706" not in CliRunner().invoke(root, ["test", str(path), "-f", str(given)]).stderr
     path.write_text(policy_test(proof, resources=["given.yaml"]))
     assert "TW706" not in CliRunner().invoke(root, ["test", str(path)]).stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"api": {"user": []}}, "expected a value or a list of values as `user`, found an empty list"),
+        ({"network": {"port": []}}, "expected a port, a range or a list of them as `port`, found an empty list"),
+        ({"network": {"protocol": {"prefix": "X"}}}, "none of TCP, UDP, SCTP is in `protocol`"),
+        ({"api": {"where": "obejct.x == 1"}}, "`where` cannot be used: undeclared variable `obejct`"),
+        ({"api": {"where": "1 + 1"}}, "expected an expression of type bool as `where`, found int"),
+        (
+            {"tool": {"gateway": "a/g", "backend": "a/b", "where": "request.mcp.tool == 'x'"}},
+            "`where` cannot be used: no field `tool` in request.mcp",
+        ),
+    ],
+)
+def test_a_region_that_can_only_be_empty_is_an_error(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Proof.from_dict({**given, "never": "Allow"})
+    assert [problem.message for problem in caught.value.diagnostics] == [message]
+
+
+@pytest.mark.parametrize(
+    ("given", "is_vacuous"),
+    [
+        ({"network": {"from": {"namespaces": {"matchLabels": {"not a label": "x"}}}}, "never": "Deny"}, True),
+        ({"network": {"port": {"not": []}}, "never": "Deny"}, False),
+        ({"api": {"where": "object.a == 1 && object.a == 2"}, "never": "Allow"}, True),
+        ({"api": {"where": "object.a == 1"}, "never": "Allow"}, False),
+    ],
+)
+def test_a_proof_about_nothing_says_so(given: dict[str, Any], is_vacuous: bool) -> None:
+    result = tierwall.prove(tierwall.load(objects=[]), Proof.from_dict(given))
+    assert result.proof == "Proved"
+    assert ("nothing that may come is in the region" in result.sentence) is is_vacuous

@@ -91,8 +91,10 @@ def _result(
 ) -> ProofResult:
     assume = proof.assume.given
     match finding:
-        case NoCounterexample():
+        case NoCounterexample(is_vacuous):
             sentence = f"Proved: {proof.claim}, for {proving.scope(proof.assume)}"
+            if is_vacuous and isinstance(proof.claim, Claim):
+                sentence += "; but nothing that may come is in the region, so this says nothing"
             return ProofResult(proof=ProofStatus.PROVED, sentence=sentence, assume=assume, not_considered=left_out)
         case Unsolved(why):
             return _unknown(proof, why, left_out)

@@ -87,6 +87,8 @@ class ProofReader:
         if isinstance(value, Mapping):
             return self._set_of_map(value, key)
         values = value if isinstance(value, list | tuple) else [value]
+        if not values:
+            self.refuse(f"expected a value or a list of values as `{key}`, found an empty list", "leave it out for any")
         return ValueSet(SetForm.IN, self._texts(values, key))
 
     def _set_of_map(self, value: Mapping[str, Any], key: str) -> ValueSet:

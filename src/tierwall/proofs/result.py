@@ -57,7 +57,9 @@ class ProofResult(Struct, frozen=True, kw_only=True):
 
 
 class NoCounterexample(Struct, frozen=True):
-    """A plane found that nothing that may come refutes the claim."""
+    """A plane found that nothing that may come refutes the claim; where it is vacuous, because its region is empty."""
+
+    is_vacuous: bool = False
 
 
 class RefutationCandidate(Struct, frozen=True):

@@ -49,6 +49,9 @@ class CheckedExpression(msgspec.Struct, frozen=True, eq=False):
     types: Mapping[ast.Expr, Type]
 
 
+UNDECLARED = "undeclared variable"
+
+
 def compile_source(source: str, environment: Environment) -> CheckedExpression:
     """Parse and check; raises `ParseError` or `CheckError`."""
     return check(environment.parse(source), environment, source)
@@ -115,7 +118,7 @@ class _Checker(Inference):
         hint = did_you_mean(plain, known)
         if hint is None and self.environment.lookup(name) is not None:
             hint = f"`{plain}` is a function: call it as `{plain}(…)`"
-        self.report(node.at, f"undeclared variable `{name}`", hint)
+        self.report(node.at, f"{UNDECLARED} `{name}`", hint)
         return ERROR
 
     def declared_type(self, name: str) -> Type | None:
@@ -317,7 +320,7 @@ class _Checker(Inference):
             return given
         declared = self.declared_type(name[1:])
         if declared is None:
-            self.report(at, f"undeclared variable `{name}`")
+            self.report(at, f"{UNDECLARED} `{name}`")
         return declared or ERROR
 
     def element_types(self, target: ast.Expr, given: Type, variables: int) -> tuple[Type, Type]:

@@ -12,10 +12,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tierwall.api.algebra.request import ConditionData
-from tierwall.api.authorizers.expression import ENVIRONMENT, parse
+from tierwall.api.authorizers.expression import ENVIRONMENT
 from tierwall.api.model import configured_authorizers
 from tierwall.api.question import ApiQuestion, attributes_of, data_of
-from tierwall.cel.errors import ParseError
 from tierwall.cel.syntax.ast import Expr
 from tierwall.core.answer import Answer
 from tierwall.core.diagnostics import Diagnostic, InputError
@@ -30,7 +29,9 @@ from tierwall.proofs.api.opened_reads import opened_reads, selecting_read
 from tierwall.proofs.api.region import ApiRegion
 from tierwall.proofs.api.region import read_region as read_region
 from tierwall.proofs.api.request import UnknownRequest
+from tierwall.proofs.expression import read_expression
 from tierwall.proofs.proof import Assumptions, Change, Claim
+from tierwall.proofs.reader import ProofReader
 from tierwall.proofs.result import Candidate, NoCounterexample, PlaneFinding, Unsolved
 from tierwall.resources.snapshot import Snapshot
 
@@ -166,7 +167,7 @@ def _search(
                 return Candidate((), read)
         if possible is not False:
             return Unsolved(case.why)
-    return NoCounterexample()
+    return NoCounterexample(is_vacuous=solver.possible(within, budget) is False)
 
 
 def _is_meant(question: ApiQuestion, region: ApiRegion, assumed: Expr | None) -> bool:
@@ -184,9 +185,8 @@ def _is_meant(question: ApiQuestion, region: ApiRegion, assumed: Expr | None) ->
 
 
 def _assumption(assume: Assumptions) -> Expr | None:
-    if not assume.objects:
-        return None
-    try:
-        return parse(assume.objects)
-    except ParseError as error:
-        raise InputError([Diagnostic("TW703", f"`assume.objects` is not a CEL expression: {error.message}")]) from None
+    problems: list[Diagnostic] = []
+    tree = read_expression(assume.objects, "assume.objects", ENVIRONMENT, ProofReader(problems))
+    if problems:
+        raise InputError(problems)
+    return tree

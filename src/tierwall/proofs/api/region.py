@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from tierwall.api.authorizers.expression import parse
-from tierwall.cel.errors import ParseError
+from tierwall.api.authorizers.expression import ENVIRONMENT
 from tierwall.cel.syntax.ast import Expr
-from tierwall.proofs.reader import ProofReader, shown
+from tierwall.proofs.expression import read_expression
+from tierwall.proofs.reader import ProofReader
 from tierwall.proofs.value_set import ValueSet
 
 FIELDS = ("user", "verb", "group", "version", "resource", "subresource", "namespace", "name", "path")
@@ -33,18 +33,4 @@ def read_region(value: object, reader: ProofReader) -> ApiRegion:
         reader.at("groups", key).strings(groups[key], key, "a list of groups") if key in groups else ()
         for key in ("has", "lacks")
     )
-    return ApiRegion(fields, has, lacks, read_expression(given.get("where"), "where", reader.at("where")))
-
-
-def read_expression(value: object, key: str, reader: ProofReader) -> Expr | None:
-    """Read an expression over `request`, `object`, `oldObject`, `options` and `namespaceObject`."""
-    if value is None or value == "":
-        return None
-    if not isinstance(value, str):
-        reader.refuse(f"expected an expression as `{key}`, found {shown(value)}")
-        return None
-    try:
-        return parse(value)
-    except ParseError as error:
-        reader.refuse(f"`{key}` is not a CEL expression: {error.message}")
-        return None
+    return ApiRegion(fields, has, lacks, read_expression(given.get("where"), "where", ENVIRONMENT, reader.at("where")))

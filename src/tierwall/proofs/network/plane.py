@@ -13,6 +13,7 @@ from tierwall.core.answer import Answer
 from tierwall.core.diagnostics import Diagnostic, input_error
 from tierwall.core.question import Question
 from tierwall.core.verdict import Verdict
+from tierwall.logic.circuit import TRUE
 from tierwall.logic.solver import CircuitSolver, Solver
 from tierwall.network.ends import EndFinder
 from tierwall.network.model.endpoints import Endpoint
@@ -65,7 +66,7 @@ def prove(
     allowed = connection.allowed(0)
     is_allow = (claim.word == "never") == (claim.verdict is Verdict.ALLOW)
     goal = [connection.inside(region), allowed if is_allow else -allowed]
-    return _search(connection, goal, [snapshot], engine)
+    return _search(connection, goal, [snapshot], engine, region=goal[0])
 
 
 def prove_change(
@@ -121,11 +122,16 @@ def unbounded_connection(model: NetworkModel) -> SymbolicConnection:
 
 
 def _search(
-    connection: SymbolicConnection, goal: list[int], snapshots: Sequence[Snapshot], engine: Solver | None
+    connection: SymbolicConnection,
+    goal: list[int],
+    snapshots: Sequence[Snapshot],
+    engine: Solver | None,
+    *,
+    region: int = TRUE,
 ) -> PlaneFinding:
     solver = CircuitSolver(connection.circuit, engine)
     if not solver.possible(goal):
-        return NoCounterexample()
+        return NoCounterexample(is_vacuous=region != TRUE and not solver.possible([region]))
     return ManifestWriter(connection, smallest(connection, solver, goal), snapshots).candidate()
 
 

@@ -98,6 +98,8 @@ def _read_ports(given: Mapping[str, Any], reader: ProofReader) -> Iterator[PortR
                     f"expected one of {known} as `protocol`, found {shown(text)}", near_miss(text, PROTOCOLS)
                 )
         protocols = tuple(protocol for protocol in PROTOCOLS if wanted.contains(protocol))
+        if not protocols and wanted.form not in ("in", "not"):
+            reader.at("protocol").refuse(f"none of {', '.join(PROTOCOLS)} is in `protocol`")
     ranges = [(1, LAST_PORT)]
     if "port" in given:
         port, part = given["port"], reader.at("port")
@@ -107,7 +109,10 @@ def _read_ports(given: Mapping[str, Any], reader: ProofReader) -> Iterator[PortR
             else:
                 ranges = _others(sorted(_read_ranges(port["not"], part.at("not"))))
         else:
-            ranges = list(_read_ranges(port if isinstance(port, list | tuple) else [port], part))
+            ports = port if isinstance(port, list | tuple) else [port]
+            if not ports:
+                part.refuse("expected a port, a range or a list of them as `port`, found an empty list")
+            ranges = list(_read_ranges(ports, part))
     for protocol in protocols:
         for first, last in ranges:
             yield PortRange(protocol, first, last)

@@ -145,24 +145,25 @@ def _search(
 
     def build(
         world: UnknownWorld, opened: OpenOutcomes
-    ) -> tuple[UnknownCall, Mapping[Reference, int], list[int], list[int]]:
+    ) -> tuple[UnknownCall, Mapping[Reference, int], list[int], list[int], list[int]]:
         call = UnknownCall(world, way.backend, port, opened)
         policies = PolicyCircuit(call)
         allows = [policies.allows(side.stack) for side in ways]
         refuting = [literal if want else -literal for literal, want in zip(allows, wanted, strict=True)]
         within = call.within(region)
-        return call, policies.answers, [*within, *refuting], call.usual()
+        return call, policies.answers, within, refuting, call.usual()
 
     try:
-        values, opened, (call, answers, literals, usual) = settle_open(build)
+        values, opened, (call, answers, within, refuting, usual) = settle_open(build)
     except Unsupported as error:
         return Unsolved(f"{error.construct}, on the way from {way.gateway.reference} to {way.backend}")
     solver = CircuitSolver(values.world.circuit)
+    literals = [*within, *refuting]
     possible = solver.possible(literals, int(effort * CONFLICTS))
     if possible is None:
         return Unsolved(f"the limit of `proofEffort: {effort:g}`")
     if not possible:
-        return NoCounterexample()
+        return NoCounterexample(is_vacuous=solver.possible(within, int(effort * CONFLICTS)) is False)
     # An authorizer that allows is the likelier surprise only where the claim needs it.
     preferences = [*usual, *values.preferences(), *(-literal for literal in answers.values())]
     model = find_model(solver, literals, opened, values, preferences)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from msgspec import Struct
 
 from tierwall.attach.acceptance import ENVIRONMENT
-from tierwall.cel.errors import ParseError
 from tierwall.cel.syntax.ast import Expr
+from tierwall.proofs.expression import read_expression
 from tierwall.proofs.reader import ProofReader, shown
 from tierwall.proofs.value_set import SetForm, ValueSet
 from tierwall.tool.rules import is_spiffe_id, service_account_id
@@ -61,7 +60,7 @@ def read_region(value: object, reader: ProofReader) -> ToolRegion:
             str(name).lower(): reader.at("http", "headers", name).value_set(values, f"http.headers.{name}")
             for name, values in headers.items()
         },
-        _expression(given.get("where"), reader.at("where")),
+        read_expression(given.get("where"), "where", ENVIRONMENT, reader.at("where"), is_checked=True),
     )
 
 
@@ -84,16 +83,3 @@ def _caller(value: object, reader: ProofReader) -> ValueSet:
                     "write {serviceAccount: namespace/name}, or none",
                 )
     return values
-
-
-def _expression(value: Any, reader: ProofReader) -> Expr | None:
-    if value is None or value == "":
-        return None
-    if not isinstance(value, str):
-        reader.refuse(f"expected an expression as `where`, found {shown(value)}")
-        return None
-    try:
-        return ENVIRONMENT.parse(value)
-    except ParseError as error:
-        reader.refuse(f"`where` is not a CEL expression: {error.message}")
-        return None

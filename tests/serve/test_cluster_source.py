@@ -48,6 +48,8 @@ HASTE = Timing(
     outage=0.5,
     discovery=0.1,
 )
+# For tests in which nothing is late: not even a busy machine makes an outage of slowness.
+CALM = msgspec.structs.replace(HASTE, watch=(900, 900), bookmark=900, opening=PATIENCE_S, initial=PATIENCE_S)
 DENY_ALL: dict[str, Any] = {"podSelector": {}, "policyTypes": ["Ingress"]}
 
 
@@ -82,6 +84,8 @@ class Lab:
     """A fake API server, an engine that follows it, and folders of files."""
 
     def __init__(self, server: FakeApiServer, folder: Path, *paths: Path, timing: Timing = HASTE, **settings: Any):
+        # How long a request may take: short only where a test waits for it.
+        timeout = PATIENCE_S if timing is CALM else 0.5
         self.server, self.engine, self.folder = server, Recorder(), folder
         self.messages: list[str] = []
         self.named: set[Identity] = set()
@@ -92,7 +96,7 @@ class Lab:
         self.source = ClusterSource(
             access,
             followed_kinds(["network"], bool(paths)),
-            0.5,
+            timeout,
             FileSource(Loader([str(path) for path in paths], loading)),
             loading,
             self.messages.append,
@@ -193,7 +197,7 @@ def test_only_what_has_changed_is_put_into_the_snapshot_and_judged(
         lists = [target for target in lab.server.requests if "limit=500" in target]
         assert lists == [], "the list was the beginning of the watch, and nothing is listed again"
 
-    _following(tmp_path, do)
+    _following(tmp_path, do, timing=CALM)
 
 
 def test_a_refused_object_is_reported_until_it_is_gone(tmp_path: Path) -> None:
@@ -297,7 +301,7 @@ def test_an_outage_changes_nothing_and_is_said(tmp_path: Path) -> None:
         await lab.until(lambda: not lab.engine.refusal)
         assert lab.engine.names == {"Namespace/shop", "Pod/shop/web", "NetworkPolicy/shop/other"}
 
-    _following(tmp_path, do)
+    _following(tmp_path, do, timing=CALM)
 
 
 def test_a_server_that_has_stopped_is_noticed_although_watches_may_be_silent(tmp_path: Path) -> None:
@@ -329,7 +333,7 @@ def test_kinds_that_come_back_one_by_one_are_one_outage(tmp_path: Path) -> None:
         assert [problem.message.partition(" since ")[2] for problem in said[0]] == ["02, its last state counts: gone"]
         assert said[3] == ()
 
-    _following(tmp_path, do)
+    _following(tmp_path, do, timing=CALM)
 
 
 def test_a_server_that_expires_every_answer_is_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

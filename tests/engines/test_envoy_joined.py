@@ -205,6 +205,23 @@ def test_later_pages_come_from_the_servers_that_have_them(servers: Joined) -> No
         assert answer["error"]["code"] == -32602, cursor
 
 
+@pytest.mark.parametrize("method", KEYS)
+def test_a_cursor_adds_nothing_to_the_message_that_was_judged(servers: Joined, method: str) -> None:
+    """A mark for a comma in a joined cursor is no mark for a quote, which would begin another message."""
+    servers.put(*joined(), granting(*ALL[1:], {"name": "tools/list"}))
+    for end in ("}", ""):
+        hidden = f'x"{end},"method":"tools/call","params":{{"name":"rm"' + ("" if end else '},"a":{')
+        for encoded in (
+            "".join(f"%{ord(char):02x}" for char in hidden),
+            "".join(f"%{ord(char):02X}" if char in '",:' else char for char in hidden),
+        ):
+            answer = servers.ask(method, {"cursor": f"bank:{encoded}"}).message
+            assert answer["error"]["code"] == -32602
+    for mark in ("%22", "%5c", "%0a", "%00", "%ff", "%2C", "%3A", "%41", "%", "%3%25a"):
+        assert servers.ask(method, {"cursor": f"bank:1{mark}"}).message["error"]["code"] == -32602, mark
+    assert servers.bank.bodies == []
+
+
 NAMES = ("bank_pay", "bank_rm", "shop.eu_pay", "pay", "bank_", "_pay", "bank", "down_pay", "BANK_pay", "bank _pay")
 
 

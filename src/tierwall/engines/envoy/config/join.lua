@@ -23,6 +23,8 @@ local CAPABILITIES = { "tools", "prompts", "resources", "completions" }
 local INTERNAL, NO_METHOD, WRONG_PARAMS = -32603, -32601, -32602
 local OWN = { ["content-length"] = true, ["transfer-encoding"] = true, ["mcp-session-id"] = true, host = true, ["accept-encoding"] = true,
   connection = true, te = true, upgrade = true, ["if-none-match"] = true, ["if-modified-since"] = true, accept = true }
+-- What `escaped` writes: only that is read again.
+local MARKS, NOTHING = { ["%25"] = "%", ["%2c"] = ",", ["%3a"] = ":" }, { ["%25"] = "", ["%2c"] = "", ["%3a"] = "" }
 -- Until when each cluster is left out.
 local paused = {}
 
@@ -35,17 +37,14 @@ local function escaped(text)
   return (string.gsub(text, "[%%,:]", function(mark) return string.format("%%%02x", byte(mark)) end))
 end
 
-local function unescaped(text)
-  return (string.gsub(text, "%%(%x%x)", function(digits) return string.char(tonumber(digits, 16)) end))
-end
-
--- Reads `a:x,b:y`, the parts of a joined session or cursor; nil if a text is anything else.
+-- Reads `a:x,b:y`, the parts of a joined session or cursor; nil if a text is anything else. Clients write it, and parts of
+-- cursors become parts of messages: so nothing stands for a quote, and for no other character than `escaped` wrote.
 local function parts_of(text)
   local out = {}
   for part in string.gmatch(text .. ",", "([^,]*),") do
     local name, rest = string.match(part, "^([a-z0-9.-]+):(.*)$")
-    if not name or out[name] or find(string.gsub(rest, "%%%x%x", ""), "[%%:]") then return nil end
-    out[name] = unescaped(rest)
+    if not name or out[name] or find((string.gsub(rest, "%%%w%w", NOTHING)), "[%%:]") then return nil end
+    out[name] = string.gsub(rest, "%%%w%w", MARKS)
   end
   return out
 end

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.labs.envoy_services import EnvoyServices
-from tests.labs.settings_lab import SettingsLab, settings_lab
+from tests.labs.settings_lab import EchoBackend, SettingsLab, settings_lab
 from tests.worlds.gateway_settings import Object, gateway, policy, route, secret, service, to
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("needs_envoy")]
@@ -290,3 +290,25 @@ def test_connections_begin_with_a_proxy_header(value: Object, first: bytes, answ
             pass
         assert received.startswith(b"HTTP/1.1 200") is answered
         assert (b"203.0.113.9" in received) is (answered and bool(first))
+
+
+@pytest.mark.parametrize(
+    "traffic",
+    [
+        {"extProc": SERVICE},
+        {"phase": "PreRouting", "extProc": SERVICE},
+        {"extProc": {**SERVICE, "processingOptions": {"allowModeOverride": True}}},
+    ],
+)
+def test_no_service_leads_a_request_past_the_settings_of_its_route(traffic: Object) -> None:
+    """A request has the filters of its first route, so it keeps that route."""
+    ways = {name: [{"matches": [{"path": {"value": f"/{name}"}}], "backendRefs": to(name)}] for name in ("one", "two")}
+    keys = policy("keys", "HTTPRoute/two", traffic={"apiKeyAuthentication": {"secretRef": {"name": "keys"}}})
+    processed = policy("p", "Gateway/edge" if "phase" in traffic else "HTTPRoute/one", traffic=traffic)
+    objects = [gateway(), *map(service, ("one", "two", "ask")), secret("keys", None, first="k1"), keys, processed]
+    with closing(EnvoyServices()) as services, closing(EchoBackend()) as two:
+        elsewhere = {"ask": services.address, "two": two.address}
+        with settings_lab([*objects, *(route(*way) for way in ways.items())], elsewhere=elsewhere) as lab:
+            assert lab.send("/two").status == 401
+            assert lab.send("/one", x_lead_to="/two").status == 200
+            assert (lab.backend.paths, two.paths) == (["/two"], [])

@@ -18,7 +18,8 @@ LIMIT = 2
 
 
 class EnvoyServices:
-    """A server with these services. Of a descriptor `LIMIT` requests pass; processing refuses those with `x-block`.
+    """A server with these services. Of a descriptor `LIMIT` requests pass; processing refuses those with `x-block`, and
+    asks Envoy to choose again for the path in `x-lead-to`.
 
     An allowed request gets the header that its own `x-wanted` names.
     """
@@ -79,12 +80,17 @@ def _process(requests: Iterator[Any]) -> Iterator[Any]:
         kind = request.WhichOneof("request")
         answer = processor_pb2.ProcessingResponse()
         if kind == "request_headers":
-            names = {header.key for header in request.request_headers.headers.headers}
+            headers = request.request_headers.headers.headers
+            names = {header.key for header in headers}
             if "x-block" in names:
                 answer.immediate_response.status.code = 403
             else:
                 changed = answer.request_headers.response.header_mutation.set_headers.add()
                 changed.header.key, changed.header.raw_value = "x-processed", b"yes"
+                if path := next((each.raw_value for each in headers if each.key == "x-lead-to"), b""):
+                    led = answer.request_headers.response.header_mutation.set_headers.add()
+                    led.header.key, led.header.raw_value = ":path", path
+                    answer.request_headers.response.clear_route_cache = True
         elif kind in ("request_body", "response_body"):
             body = getattr(request, kind)
             streamed = getattr(answer, kind).response.body_mutation.streamed_response

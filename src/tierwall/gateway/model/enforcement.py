@@ -105,7 +105,9 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     "traffic.transformation.response.body": _not("Envoy does not change bodies"),
     "traffic.transformation.response.metadata": _not("nothing after it reads metadata"),
     "traffic.extProc": _limited(
-        "the service is a Service or a URL; bodies that are streamed are sent together with trailers", restricts=True
+        "the service is a Service or a URL, and leads no request to another route; bodies that are streamed are sent"
+        " together with trailers",
+        restricts=True,
     ),
     "traffic.extProc.metadataContext": _not(_NO_EXPRESSION, restricts=True),
     "traffic.extProc.requestAttributes": _not(_NO_EXPRESSION, restricts=True),

@@ -164,6 +164,8 @@ def processing(prefix: str) -> Any:
     out.grpc_service.timeout.seconds = TIMEOUT_S
     # The service must not set the headers that only Tierwall may set.
     out.mutation_rules.disallow_expression.regex = f"{HEADER_PREFIX}.*"
+    # A request has the filters of its first route: those of another one would be missing.
+    out.route_cache_action = ext_proc_pb2.ExternalProcessor.RETAIN
     out.message_timeout.seconds = TIMEOUT_S
     return out
 

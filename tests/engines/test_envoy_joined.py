@@ -17,6 +17,7 @@ from tests.labs.joined_servers import KEYS, Joined, JoinedServer, agentgateway, 
 from tests.labs.waiting import HeldPort
 from tests.randomness import examples, seeds
 from tests.worlds.tool_objects import BASE, NETWORKING, on_backend, v1
+from tierwall.engines.envoy.config.names import OVERRIDE_HEADERS
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("needs_envoy")]
 Object = dict[str, Any]
@@ -207,7 +208,7 @@ def test_later_pages_come_from_the_servers_that_have_them(servers: Joined) -> No
 
 @pytest.mark.parametrize("method", KEYS)
 def test_a_cursor_adds_nothing_to_the_message_that_was_judged(servers: Joined, method: str) -> None:
-    """A mark for a comma in a joined cursor is no mark for a quote, which would begin another message."""
+    """Only commas, colons and percent signs are escaped in a joined cursor; a quote would begin another message."""
     servers.put(*joined(), granting(*ALL[1:], {"name": "tools/list"}))
     for end in ("}", ""):
         hidden = f'x"{end},"method":"tools/call","params":{{"name":"rm"' + ("" if end else '},"a":{')
@@ -220,6 +221,22 @@ def test_a_cursor_adds_nothing_to_the_message_that_was_judged(servers: Joined, m
     for mark in ("%22", "%5c", "%0a", "%00", "%ff", "%2C", "%3A", "%41", "%", "%3%25a"):
         assert servers.ask(method, {"cursor": f"bank:1{mark}"}).message["error"]["code"] == -32602, mark
     assert servers.bank.bodies == []
+
+
+def test_no_header_changes_what_servers_are_asked(servers: Joined) -> None:
+    """Some servers take the method or the path from headers; routes forward none of these."""
+    servers.put(*joined())
+    opened = servers.ask("initialize", {"capabilities": {}}).headers["mcp-session-id"]
+    overrides = {name.replace("-", "_"): "DELETE" for name in OVERRIDE_HEADERS}
+    servers.forget()
+    for method in (*KEYS, "initialize", "server/discover", "notifications/initialized", "tools/call"):
+        params: Object = {"name": "bank_pay"} if method == "tools/call" else {"capabilities": {}}
+        servers.ask(method, params, None if method.startswith("notifications") else 7, **overrides, x_kept="1")
+    servers.send(None, "DELETE", mcp_session_id=opened, **overrides, x_kept="1")
+    for server in (servers.bank, servers.shop):
+        assert len(server.requests) >= 8
+        assert all(request["x-kept"] == "1" for request in server.requests)
+        assert not [request for request in server.requests if {*OVERRIDE_HEADERS} & request.keys()]
 
 
 NAMES = ("bank_pay", "bank_rm", "shop.eu_pay", "pay", "bank_", "_pay", "bank", "down_pay", "BANK_pay", "bank _pay")

@@ -23,6 +23,8 @@ local CAPABILITIES = { "tools", "prompts", "resources", "completions" }
 local INTERNAL, NO_METHOD, WRONG_PARAMS = -32603, -32601, -32602
 local OWN = { ["content-length"] = true, ["transfer-encoding"] = true, ["mcp-session-id"] = true, host = true, ["accept-encoding"] = true,
   connection = true, te = true, upgrade = true, ["if-none-match"] = true, ["if-modified-since"] = true, accept = true }
+-- What routes remove from requests to a server: some read the HTTP method or the path there (`joined_backends.py`).
+local OVERRIDES = {}
 -- What `escaped` writes: only that is read again.
 local MARKS, NOTHING = { ["%25"] = "%", ["%2c"] = ",", ["%3a"] = ":" }, { ["%25"] = "", ["%2c"] = "", ["%3a"] = "" }
 -- Until when each cluster is left out.
@@ -76,7 +78,8 @@ end
 local function headers_for(handle, target, session, method)
   local out, named = {}, handle:headers()
   for name, text in pairs(named) do
-    if sub(name, 1, 1) ~= ":" and sub(name, 1, 11) ~= "x-tierwall-" and sub(name, 1, 8) ~= "x-envoy-" and not OWN[name] then
+    local is_ours = OWN[name] or OVERRIDES[name] or sub(name, 1, 11) == "x-tierwall-" or sub(name, 1, 8) == "x-envoy-"
+    if sub(name, 1, 1) ~= ":" and not is_ours then
       local before = out[name]
       if type(before) == "table" then before[#before + 1] = text else out[name] = before and { before, text } or text end
     end

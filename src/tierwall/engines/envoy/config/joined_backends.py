@@ -19,8 +19,8 @@ from envoy.extensions.filters.http.lua.v3 import lua_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
 
 from tierwall.engines.envoy.config.matchers import packed
-from tierwall.engines.envoy.config.mcp import script_filter
-from tierwall.engines.envoy.config.names import CHOOSE_TARGET, JOIN, TARGET
+from tierwall.engines.envoy.config.mcp import script_filter, set_of
+from tierwall.engines.envoy.config.names import CHOOSE_TARGET, JOIN, OVERRIDE_HEADERS, TARGET
 from tierwall.engines.envoy.config.settings.mcp_rules import MessageFilters
 from tierwall.resources.resource import Resource, nested_map
 from tierwall.tool.request import SESSION_HEADER
@@ -50,7 +50,8 @@ def choosing_filter() -> Any:
 @cache
 def joining_filter() -> Any:
     """Return the filter that asks several servers; it comes behind all others."""
-    return hcm_pb2.HttpFilter(name=JOIN, typed_config=script_filter("join.lua", preamble=_SLICES), disabled=True)
+    script = script_filter("join.lua", {"OVERRIDES": set_of(OVERRIDE_HEADERS)}, _SLICES)
+    return hcm_pb2.HttpFilter(name=JOIN, typed_config=script, disabled=True)
 
 
 def differing(filters: Sequence[MessageFilters], ours: Sequence[str]) -> bool:

@@ -111,9 +111,9 @@ def strict_filter(with_arguments: bool) -> Any:
     """
     settings = {
         "DECOMPOSITIONS": _quoted(character_lines("decompositions.txt")),
-        "KNOWN_METHODS": _set_of(KNOWN_METHODS),
-        "NAMED_BY_URI": _set_of(BY_URI),
-        "NAMED_BY_TASK": _set_of(TASK_METHODS),
+        "KNOWN_METHODS": set_of(KNOWN_METHODS),
+        "NAMED_BY_URI": set_of(BY_URI),
+        "NAMED_BY_TASK": set_of(TASK_METHODS),
     }
     if with_arguments:
         settings |= {"READS_ARGUMENTS": "true", "CASE_FOLDINGS": _quoted(character_lines("case_foldings.txt"))}
@@ -127,7 +127,8 @@ def character_lines(name: str) -> str:
     return "".join("".join(chr(int(code, 16)) for code in entry) + "\n" for entry in entries)
 
 
-def _set_of(texts: Iterable[str]) -> str:
+def set_of(texts: Iterable[str]) -> str:
+    """Return a set of texts as a script writes it."""
     return "{ " + ", ".join(f'["{text}"] = true' for text in sorted(texts)) + " }"
 
 

@@ -64,6 +64,11 @@ FACT_HEADERS: Final = (
     *(CALLER, METHOD, NAME, URI, PATH, ID),
     *(UNKNOWN_METHOD, LISTENS, USER, ITEMS, UNGUARDED, ACCEPTED, TARGET, JOINED, LIMIT_ENTRY),
 )
+# Some servers read the HTTP method or the path from these. None is forwarded.
+OVERRIDE_HEADERS: Final = (
+    *("x-http-method", "x-http-method-override", "x-method-override"),
+    *("x-original-url", "x-rewrite-url"),
+)
 # What the method header says of messages that rules judge by more than their method. No client can send a method with
 # a blank in it. A completion names a prompt or a template; one that names anything else, and a subscription to
 # anything but lists, resources and tasks, needs a rule for everything.

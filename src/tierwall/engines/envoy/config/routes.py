@@ -28,6 +28,7 @@ from tierwall.engines.envoy.config.names import (
     MCP,
     NOWHERE,
     OPEN,
+    OVERRIDE_HEADERS,
     STRICT,
     STRICT_ARGUMENTS,
     WATCH,
@@ -42,8 +43,6 @@ from tierwall.engines.envoy.config.settings.mcp_rules import MessageFilters
 from tierwall.engines.envoy.config.settings.repeated_headers import refuse_repeats
 from tierwall.tool.model import backend_of
 
-# Some servers read the HTTP method or the path from these.
-OVERRIDE_HEADERS = ("x-http-method", "x-http-method-override", "x-method-override", "x-original-url", "x-rewrite-url")
 # The checkpoint names of each destination.
 CheckpointNames = tuple[tuple[str, ...], ...]
 

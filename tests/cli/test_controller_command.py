@@ -20,6 +20,13 @@ def test_a_cluster_must_be_named() -> None:
     assert refusal() == "Error: Missing option '--cluster' or '--context NAME'."
 
 
+@pytest.mark.parametrize("command", [("controller",), ("enforce", "nft", "--node=n")])
+def test_the_namespace_of_the_release_is_one_that_can_be(command: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(root, [*command, "--cluster", "--release-namespace", "Bad/Name"])
+    expected = "Error: Invalid value for '--release-namespace': expected the name of a namespace, found `Bad/Name`"
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (2, expected)
+
+
 @pytest.mark.parametrize(
     ("times", "words"),
     [

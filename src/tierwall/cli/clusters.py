@@ -156,6 +156,15 @@ class ClusterParams(Params):
         return Snapshot.of(self.cluster_read.resources, self.cluster_read.unlisted)
 
 
+def checked_namespace(_context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
+    """Refuse a name that no namespace can have: requests about it would fail forever."""
+    from tierwall.values.names import dns_label
+
+    if name is not None and dns_label(name):
+        raise click.BadParameter(f"expected the name of a namespace, found `{name}`")
+    return name
+
+
 def _seconds(text: str) -> float:
     from tierwall.values.time import parse_timeout
 

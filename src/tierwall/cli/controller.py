@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tierwall.cli.clusters import ClusterParams
+from tierwall.cli.clusters import ClusterParams, checked_namespace
 from tierwall.cli.command import address, command, flag, option, print_line, print_report, repeated_option, runs
 from tierwall.core.extras import require_extra
 
@@ -28,6 +28,7 @@ class ControllerParams(ClusterParams):
 
     release_namespace: str | None = option(
         metavar="NAME",
+        callback=checked_namespace,
         help="Namespace of the controller's Lease and of NodeReports.",
         show_default="POD_NAMESPACE, then that of the context",
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tierwall.cli.clusters import checked_namespace
 from tierwall.cli.command import (
     HAS_FINDINGS,
     Params,
@@ -146,6 +147,7 @@ class EnforceNftParams(TableParams, StateParams, RequiredPathParams):
 
     release_namespace: str | None = option(
         metavar="NAME",
+        callback=checked_namespace,
         show_default="POD_NAMESPACE",
         help="With --cluster and --node, report here what is in force: a NodeReport and a Lease as heartbeat.",
     )

@@ -104,8 +104,8 @@ def summary(compared: PlaneComparison) -> str:
         if numbers:
             (first, number), *more = numbers
             least = "at least " if compared.cut and plane == "network" else ""
-            words = [f"{least}{count_noun(number, noun)} {_verb(first, number)}"]
-            words += [f"{number} {_verb(change, number)}" for change, number in more]
+            words = [f"{least}{number:,} {noun}{'' if number == 1 else 's'} {_verb(first, number)}"]
+            words += [f"{number:,} {_verb(change, number)}" for change, number in more]
             planes.append(", ".join(words))
     unchanged = "nothing changes in what was compared" if compared.not_considered else "nothing changes"
     return "; ".join(planes) or unchanged

@@ -237,7 +237,7 @@ class EndpointNames:
         """Return a count of pods with two examples."""
         first, last = (mask & -mask).bit_length() - 1, mask.bit_length() - 1
         examples = self._classes.all[first].members[0], self._classes.all[last].members[-1]
-        name = self._alias(f"{self._count(mask)} pods ({examples[0]}, {examples[1]}, …)", mask)
+        name = self._alias(f"{self._count(mask):,} pods ({examples[0]}, {examples[1]}, …)", mask)
         self._counts.add(name)
         return name
 

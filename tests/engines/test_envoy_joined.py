@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -14,7 +17,7 @@ import pytest
 from tests.engines.test_envoy_settings import rules
 from tests.labs.envoy_lab import lab
 from tests.labs.joined_servers import KEYS, Joined, JoinedServer, agentgateway, granting, joined
-from tests.labs.waiting import HeldPort
+from tests.labs.waiting import PATIENCE_S, HeldPort
 from tests.randomness import examples, seeds
 from tests.worlds.tool_objects import BASE, NETWORKING, on_backend, v1
 from tierwall.engines.envoy.config.names import OVERRIDE_HEADERS
@@ -456,6 +459,34 @@ def test_lists_may_be_long_but_not_without_end(servers: Joined, number: int, is_
     assert len(servers.listed("tools/list", "/open")) == len(ITEMS) + number * is_shown
 
 
+def test_what_a_server_lists_takes_little_memory_while_others_are_waited_for(servers: Joined) -> None:
+    """A list of two MiB may have seven hundred thousand entries; eight such took a gigabyte."""
+    servers.put(*joined("/closed"))
+    entries = b"{}," * ((2 << 20) // 3 - 100)
+    body = b'{"jsonrpc":"2.0","id":7,"result":{"tools":[' + entries + b"{}]}}"
+    servers.bank.raw["tools/list"] = 200, {"content-type": "application/json"}, body
+    servers.shop.delay_s = 2
+
+    def peak() -> int:
+        lines = Path(f"/proc/{servers.lab.process.pid}/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
+
+    before = peak()
+
+    def listed(_: int) -> int:
+        context = servers.lab.context("shopper")
+        client = http.client.HTTPSConnection("localhost", servers.lab.port, context=context, timeout=PATIENCE_S)
+        headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+        client.request("POST", "/closed", b'{"jsonrpc":"2.0","id":7,"method":"tools/list"}', headers)
+        code = int(json.loads(client.getresponse().read())["error"]["code"])
+        client.close()
+        return code
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(listed, range(8))) == {-32603}
+    assert peak() - before < 400_000
+
+
 SETS = {"set": [{"name": "a", "value": "b"}]}
 NOT_FOR_ALL: list[tuple[Object, str]] = [
     ({"filters": [{"type": "RequestHeaderModifier", "requestHeaderModifier": SETS}]}, "a change of headers"),
@@ -475,6 +506,24 @@ def test_what_would_not_hold_for_every_server_is_refused(servers: Joined, change
     said = [diagnostic.message for diagnostic in in_force.diagnostics]
     assert any(words in message for message in said), said
     assert servers.bank.requests == []
+
+
+def test_each_server_gets_its_own_credentials_alone(servers: Joined) -> None:
+    backend, route = joined()
+    bank, _ = (target["static"] for target in backend["spec"]["mcp"]["targets"])
+    bank["policies"] = {"auth": {"key": "for-the-bank"}}
+    servers.put(backend, route)
+    token = "Bearer of-the-client"
+    opened = servers.ask("initialize", {"capabilities": {}}, authorization=token)
+    for method in ("tools/list", "server/discover"):
+        servers.ask(method, authorization=token)
+    servers.ask("notifications/initialized", None, None, authorization=token)
+    for name in ("bank_pay", "shop.eu_pay"):
+        assert "result" in servers.ask("tools/call", {"name": name}, authorization=token).message
+    servers.send(None, "DELETE", mcp_session_id=opened.headers["mcp-session-id"], authorization=token)
+    for server, wanted in ((servers.bank, "Bearer for-the-bank"), (servers.shop, "Bearer of-the-client")):
+        assert len(server.requests) == 6
+        assert {request["authorization"] for request in server.requests} == {wanted}
 
 
 def test_settings_that_one_server_alone_has_are_refused(servers: Joined) -> None:

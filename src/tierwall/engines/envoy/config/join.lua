@@ -111,9 +111,23 @@ local function message_of(headers, body, wanted)
   return found, known
 end
 
--- Asks one server; returns its answer as a table: the status and headers, and the result or error as it is written.
-local function ask(handle, target, session, method, body, context, wanted)
-  local may_pause = context.mode == "FailOpen"
+-- Returns the entries of a list with their joined names; nil if it is no list, or if an entry has no name.
+local function renamed(text, span, name, list)
+  local found, out, prefix = span[3], {}, '"' .. name .. list[3]
+  if byte(text, span[1]) ~= 91 or #text + #found * #prefix > 2 * LONGEST then return nil end
+  for number = 1, #found do
+    local from, to, known = found[number][1], found[number][2], found[number][3]
+    local own = known and byte(text, from) == 123 and known[list[2]]
+    if not own or byte(text, own[1]) ~= 34 then return nil end
+    out[number] = sub(text, from, own[1] - 1) .. prefix .. sub(text, own[1] + 1, to)
+  end
+  return table.concat(out, ",")
+end
+
+-- Asks one server; returns its answer as a table: the status and headers, and the result or error as it is written. Of a
+-- list, only what is shown is kept while others are asked: where its values are takes much more room than their text.
+local function ask(handle, context, name, session, method, body, list)
+  local target, may_pause = context.targets[name], context.mode == "FailOpen"
   if may_pause and paused[target.cluster] and paused[target.cluster] > os.time() then return { status = 504, headers = {} } end
   local headers, text = handle:httpCall(target.cluster, headers_for(handle, target, session, method), body, { timeout_ms = TIMEOUT_MS, send_xff = false })
   local out = { status = tonumber(headers[":status"]) or 0, headers = headers }
@@ -121,10 +135,21 @@ local function ask(handle, target, session, method, body, context, wanted)
   if type(headers["mcp-session-id"]) ~= "string" then headers["mcp-session-id"] = nil end
   if body and out.status >= 200 and out.status < 500 and type(headers["content-type"]) == "string" then
     local message, known
+    local wanted = list and { result = { [list[1]] = { each = {} } } }
     if #(text or "") <= LONGEST then message, known = message_of(headers, text or "", wanted) end
-    out.message, out.inside = message, known and known.result and known.result[3]
-    out.result, out.error = value(message, known, "result"), value(message, known, "error")
-    if out.result and out.error then out.result, out.error = nil, nil end
+    local result = value(message, known, "result")
+    out.error = value(message, known, "error")
+    if result and out.error then
+      result, out.error = nil, nil
+    elseif result and list then
+      local inside_it = known.result[3]
+      local span = inside_it and inside_it[list[1]]
+      out.shown = span and renamed(message, span, name, list)
+      out.cursor = inside(value(message, inside_it, "nextCursor"))
+      out.is_new = inside_it and inside_it.resultType ~= nil
+    else
+      out.result = result
+    end
   end
   return out
 end
@@ -137,13 +162,13 @@ end
 
 -- Asks all servers, or those of `only`; returns their answers by name, and the first that fails, by its name.
 -- `body_for` returns the message for a server.
-local function ask_all(handle, context, sessions, only, body_for, method, wanted)
+local function ask_all(handle, context, sessions, only, body_for, method, list)
   local replies, failed = {}, nil
   for _, name in ipairs(context.names) do
     if not only or only[name] then
       local session, reply = "", nil
       if sessions then session = sessions[name] end
-      if session then reply = ask(handle, context.targets[name], session, method or "POST", body_for and body_for(name), context, wanted) end
+      if session then reply = ask(handle, context, name, session, method or "POST", body_for and body_for(name), list) end
       replies[name] = reply
       local is_gone = reply and body_for and (reply.status == 401 or (reply.status == 404 and session ~= ""))
       if is_gone then return nil, name, reply end
@@ -157,19 +182,6 @@ end
 local function pass_on(handle, reply)
   local says = reply.headers["www-authenticate"]
   answer(handle, reply.status, nil, { ["www-authenticate"] = reply.status == 401 and says or nil })
-end
-
--- Returns the entries of a list with their joined names; nil if it is no list, or if an entry has no name.
-local function renamed(text, span, name, list)
-  local found, out, prefix = span[3], {}, '"' .. name .. list[3]
-  if byte(text, span[1]) ~= 91 then return nil end
-  for number = 1, #found do
-    local from, to, known = found[number][1], found[number][2], found[number][3]
-    local own = known and byte(text, from) == 123 and known[list[2]]
-    if not own or byte(text, own[1]) ~= 34 then return nil end
-    out[number] = sub(text, from, own[1] - 1) .. prefix .. sub(text, own[1] + 1, to)
-  end
-  return table.concat(out, ",")
 end
 
 local function join_lists(handle, context, sessions, id, method, text)
@@ -190,20 +202,16 @@ local function join_lists(handle, context, sessions, id, method, text)
     if not only then return text end
     return with(text, message.params, with(params, known.cursor, '"' .. only[name] .. '"'))
   end
-  local wanted = { result = { [list[1]] = { each = {} } } }
-  local replies, failed, gone = ask_all(handle, context, sessions, only, body_for, nil, wanted)
+  local replies, failed, gone = ask_all(handle, context, sessions, only, body_for, nil, list)
   if gone then return pass_on(handle, gone) end
   local shown, cursors, is_new, is_known = {}, {}, false, false
   for _, name in ipairs(context.names) do
     local reply = replies[name]
     if reply and not knows_not(reply) then
       is_known = true
-      local result = reply.result and reply.inside
-      local one = result and result[list[1]] and renamed(reply.message, result[list[1]], name, list)
-      if one then
-        if one ~= "" then shown[#shown + 1] = one end
-        cursors[name] = inside(value(reply.message, result, "nextCursor"))
-        is_new = is_new or result.resultType ~= nil
+      if reply.shown then
+        if reply.shown ~= "" then shown[#shown + 1] = reply.shown end
+        cursors[name], is_new = reply.cursor, is_new or reply.is_new
       else
         failed = failed or name
       end

@@ -3,6 +3,8 @@
 
 local find, sub, byte = string.find, string.sub, string.byte
 local DEEPEST = 100
+-- How many values are noted of one text: each takes a hundred bytes, and its text perhaps two.
+local MOST_NOTED = 200000
 local ESCAPES = { [34] = true, [92] = true, [47] = true, [98] = true, [102] = true, [110] = true, [114] = true, [116] = true }
 
 local function after_blanks(text, at)
@@ -66,6 +68,8 @@ local function number_stop(text, at)
 end
 
 local value_stop
+-- How many values of the text are noted.
+local noted = 0
 
 -- Goes through an object or a list whose bracket is at `at`, and returns the position after it; nil if it is none. With
 -- `wanted`, it also returns where the values are: by key, or by number, each as `{ from, to, what is inside }`. `wanted`
@@ -91,7 +95,8 @@ local function walk(text, at, depth, wanted)
     local stop, inside_it = value_stop(text, at, depth + 1, wanted and wanted[key or "each"])
     if not stop then return nil end
     if wanted then
-      count = count + 1
+      count, noted = count + 1, noted + 1
+      if noted > MOST_NOTED then return nil end
       if key and (out[key] or find(key, "\\", 1, true)) then is_clear = false end
       out[key or count] = { at, stop - 1, inside_it }
     end
@@ -116,7 +121,7 @@ end
 local function read(text, bracket, wanted)
   local at = after_blanks(text, 1)
   if byte(text, at) ~= bracket then return nil end
-  next_slash, has_controls = 0, find(text, "[%z\1-\31]") ~= nil
+  next_slash, noted, has_controls = 0, 0, find(text, "[%z\1-\31]") ~= nil
   local stop, out = walk(text, at, 1, wanted)
   return stop and out and after_blanks(text, stop) > #text and out or nil
 end

@@ -19,7 +19,8 @@ LIMIT = 2
 
 class EnvoyServices:
     """A server with these services. Of a descriptor `LIMIT` requests pass; processing refuses those with `x-block`, and
-    asks Envoy to choose again for the path in `x-lead-to`.
+    asks Envoy to choose again for the path in `x-lead-to`. Bodies go back as streams, or with `x-held`
+    stay as they are.
 
     An allowed request gets the header that its own `x-wanted` names.
     """
@@ -76,12 +77,14 @@ def _allow(request: Any, context: Any) -> Any:
 
 
 def _process(requests: Iterator[Any]) -> Iterator[Any]:
+    is_held = False
     for request in requests:
         kind = request.WhichOneof("request")
         answer = processor_pb2.ProcessingResponse()
         if kind == "request_headers":
             headers = request.request_headers.headers.headers
             names = {header.key for header in headers}
+            is_held = "x-held" in names
             if "x-block" in names:
                 answer.immediate_response.status.code = 403
             else:
@@ -91,7 +94,7 @@ def _process(requests: Iterator[Any]) -> Iterator[Any]:
                     led = answer.request_headers.response.header_mutation.set_headers.add()
                     led.header.key, led.header.raw_value = ":path", path
                     answer.request_headers.response.clear_route_cache = True
-        elif kind in ("request_body", "response_body"):
+        elif kind in ("request_body", "response_body") and not is_held:
             body = getattr(request, kind)
             streamed = getattr(answer, kind).response.body_mutation.streamed_response
             streamed.body, streamed.end_of_stream = body.body, body.end_of_stream

@@ -52,23 +52,24 @@ class EchoBackend:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                size = int(self.headers.get("content-length") or 0)
+                body = self.rfile.read(int(self.headers.get("content-length") or 0))
                 if self.headers.get("transfer-encoding"):
                     # Each chunk ends with a line break, and the last one is empty.
                     while size := int(self.rfile.readline(), 16):
-                        self.rfile.read(size + 2)
-                    size = 2
-                bodies.append(self.rfile.read(size))
+                        body += self.rfile.read(size)
+                        self.rfile.read(2)
+                    self.rfile.read(2)
+                bodies.append(body)
                 paths.append(self.path)
                 time.sleep(float(self.headers.get("x-sleep") or 0))
                 seen = json.dumps({name.lower(): value for name, value in self.headers.items()})
-                body = known.get(self.path, seen).encode()
+                answer = known.get(self.path, seen).encode()
                 status = int(self.headers.get("x-status") or 200)
                 self.send_response(403 if self.path in refused else status)
-                self.send_header("content-length", str(len(body)))
+                self.send_header("content-length", str(len(answer)))
                 self.send_header("x-from", "backend")
                 self.end_headers()
-                self.wfile.write(body)
+                self.wfile.write(answer)
 
             do_POST = do_PUT = do_OPTIONS = do_GET  # noqa: N815 (names of the base class)
 

@@ -90,6 +90,8 @@ def asking_filter(settings: Any, value: Mapping[str, Any]) -> Any:
     checks = settings.check_settings
     if checks.HasField("http_service"):
         out.http_service.CopyFrom(checks.http_service)
+        # Unlike those of a route, the settings of a filter send only a few headers unless they say more.
+        out.allowed_headers.patterns.add().safe_regex.regex = ".*"
     else:
         out.grpc_service.CopyFrom(checks.grpc_service)
     if checks.HasField("with_request_body"):

@@ -110,8 +110,10 @@ def test_settings_of_a_service_hold_when_a_policy_asks_it() -> None:
 
 def test_a_limit_of_requests_that_go_nowhere_is_said() -> None:
     away = route("web", [{"filters": [{"type": "RequestRedirect", "requestRedirect": {"hostname": "x.example"}}]}])
-    limit = {"rateLimit": {"local": [{"requests": 1, "unit": "Hours"}]}}
-    resources = compiled(gateway(), away, policy("p", "HTTPRoute/web", traffic=limit))
+    limit = policy("p", "HTTPRoute/web", traffic={"rateLimit": {"local": [{"requests": 1, "unit": "Hours"}]}})
+    resources = compiled(gateway(), away, limit)
+    assert (statuses(resources), resources.diagnostics) == ({"web/0/0": 0}, ())
+    resources = compiled(gateway(), route("web", [{}]), limit)
     assert statuses(resources) == {"web/0/0": 500}
     assert [str(problem.message) for problem in resources.diagnostics] == [
         "Envoy limits only requests that it forwards: the rule answers 500"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from itertools import product
 from typing import Any, NamedTuple
 
 import pytest
@@ -88,8 +89,6 @@ KINDS = {
     "repeated": Kind({**_TO_ONE, "timeouts": {"request": "5s"}, "retry": {"attempts": 1, "codes": [503]}}),
     "delegating": Kind({"backendRefs": [_CHILD]}),
 }
-# Envoy limits only requests that it forwards; it is said that these answer 500.
-CLOSED = {("redirect", restriction) for restriction in ("limit", "limit-chosen", "count", "count-chosen")}
 
 
 def objects(section: str | None) -> Iterator[Object]:
@@ -144,10 +143,8 @@ def test_every_restriction_holds(lab: SettingsLab, kind: str) -> None:
         _, sent, passing, body = RESTRICTIONS[restriction]
         method = "GET" if body is None else "POST"
         answers = [lab.send(f"/{name}", method, body, **sent).status for _ in range(passing + 1)]
-        is_closed = (kind, restriction) in CLOSED
-        refused = "closed" if is_closed else "refused"
         got[restriction] = answers[:-1], {500: "closed", KINDS[kind].answer: "open"}.get(answers[-1], "refused")
-        wanted[restriction] = [500 if is_closed else KINDS[kind].answer] * passing, refused
+        wanted[restriction] = [KINDS[kind].answer] * passing, "refused"
     assert got == wanted
 
 
@@ -206,3 +203,33 @@ def test_bodies_are_limited_before_what_waits() -> None:
             assert lab.send(f"/{name}", "POST", b"x" * 10).status == 200, name
             assert lab.send(f"/{name}", "POST", b"x" * 11).status == 413, name
     assert {len(body) for body in guard.bodies} == {0, 10}
+
+
+_REPLACED = [{"type": "ReplacePrefixMatch", "replacePrefixMatch": to} for to in ("/new", "/", "/new/")]
+REDIRECTS: list[Object] = [
+    {"hostname": "x.example"},
+    {"scheme": "https"},
+    {"scheme": "http"},
+    {"scheme": "https", "port": 8443, "statusCode": 301},
+    {"port": 99, "path": _REPLACED[0]},
+    *({"path": path} for path in _REPLACED),
+    {"path": {"type": "ReplaceFullPath", "replaceFullPath": "/full"}, "statusCode": 308},
+    {"path": {"type": "ReplaceFullPath", "replaceFullPath": "/full?a=1"}, "hostname": "x.example", "statusCode": 303},
+]
+
+
+def test_a_redirect_behind_a_limit_leads_where_it_would_without() -> None:
+    limit = {"rateLimit": {"local": [{"requests": 10_000, "unit": "Hours"}]}}
+    objects = [gateway(), *(policy(f"p{number}", f"HTTPRoute/limited{number}", traffic=limit) for number in range(10))]
+    for name in ("limited", "openly"):
+        for number, value in enumerate(REDIRECTS):
+            way = {"matches": [{"path": {"value": f"/{name}{number}"}}], **filtered("RequestRedirect", **value)}
+            objects.append(route(f"{name}{number}", [way]))
+    with settings_lab(objects) as lab:
+        assert lab.diagnostics == ()
+        for number, suffix in product(range(len(REDIRECTS)), ("", "/", "/b/c?q=1&r=%2f", "?x=/1?y", "//d", "/%41")):
+            for host in ("h.example", "H.example:8080", "h.example:443", "h.example:80", "[::1]:80", "[::1]"):
+                limited, openly = (lab.send(f"/{name}{number}{suffix}", Host=host) for name in ("limited", "openly"))
+                assert limited.status == openly.status
+                there = openly.headers["location"].replace("/openly", "/limited")
+                assert limited.headers["location"] == there, (REDIRECTS[number], suffix, host)

@@ -115,14 +115,11 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     "traffic.extAuth": _limited(_ASKING, restricts=True),
     **_ext_auth_parts("traffic.extAuth"),
     "traffic.rateLimit.local": _limited(
-        "each Envoy and each listener counts for itself, and begins again when a limit changes; rules that redirect"
-        " answer 500",
-        restricts=True,
+        "each Envoy and each listener counts for itself, and begins again when a limit changes", restricts=True
     ),
     "traffic.rateLimit.local.tokens": _not(_NO_AI, restricts=True),
     "traffic.rateLimit.global": _limited(
-        "the service is a Service or a URL; expressions as in `traffic.authorization`; rules that redirect answer 500",
-        restricts=True,
+        "the service is a Service or a URL; expressions as in `traffic.authorization`", restricts=True
     ),
     "traffic.rateLimit.global.descriptors.cost": _not(_NO_EXPRESSION, restricts=True),
     "traffic.rateLimit.global.descriptors.limitOverride": _not(_NO_EXPRESSION, restricts=True),

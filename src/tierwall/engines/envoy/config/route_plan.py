@@ -42,6 +42,7 @@ from tierwall.engines.envoy.config.route_rules import apply_filters, hint_about,
 from tierwall.engines.envoy.config.settings.compiler import SettingsCompiler
 from tierwall.engines.envoy.config.settings.filters import MODEL
 from tierwall.engines.envoy.config.settings.places import place_of
+from tierwall.engines.envoy.config.settings.redirects import can_be_limited, limited_redirect
 from tierwall.engines.envoy.config.settings.repeated_headers import refuse_repeats
 from tierwall.engines.envoy.config.settings.route_settings import RouteSettings
 from tierwall.engines.envoy.config.settings.traffic import is_answered
@@ -346,6 +347,8 @@ def _with_settings(planned: PlannedRoute, settings: RouteSettings) -> PlannedRou
         planned.message.direct_response.status = 500
         unsupported = ", ".join(filter(None, (planned.unsupported, settings.closed)))
         return replace(_unserved(planned), unsupported=unsupported, settings=settings.policies)
+    if settings.is_limited and can_be_limited(planned.message):
+        limited_redirect(planned.message)(planned.message)
     unsupported = settings.apply(planned.message)
     if any(to.target or to.targets for to in planned.backends):
         unsupported = unsupported or joined_backends.obstacle(planned.message, settings.keeps_host)

@@ -94,11 +94,15 @@ def answer(value: Mapping[str, Any]) -> Any:
     body = constant(value["bodyExpression"]) if "bodyExpression" in value else str(value.get("body", ""))
     headers = [(":status", str(value["status"]))]
     headers += [(header["name"], constant(header["value"])) for header in list_of_maps(value.get("headers"))]
-    table = ", ".join(f"[{_quoted(name)}] = {_quoted(text)}" for name, text in headers)
-    script = f"function envoy_on_request(handle)\n  handle:respond({{ {table} }}, {_quoted(body)})\nend\n"
-    return lua_pb2.Lua(default_source_code={"inline_string": script})
+    table = ", ".join(f"[{quoted(name)}] = {quoted(text)}" for name, text in headers)
+    return script(f"function envoy_on_request(handle)\n  handle:respond({{ {table} }}, {quoted(body)})\nend\n")
 
 
-def _quoted(text: str) -> str:
+def script(text: str) -> Any:
+    """Return the filter that runs a script."""
+    return lua_pb2.Lua(default_source_code={"inline_string": text})
+
+
+def quoted(text: str) -> str:
     """Return a text as Lua reads it: every byte as a number."""
     return '"' + "".join(f"\\{byte:03d}" for byte in text.encode()) + '"'

@@ -162,9 +162,8 @@ class SettingsCompiler:
                     closed.append(f"{path} of {field.source.source}")
         changes += body_limits(read)
         policies = frozenset[Identity]().union(*(settings.policies for _, settings in read))
-        return RouteSettings(
-            ", ".join(dict.fromkeys(closed)), policies, tuple(changes), messages, frozenset(overruling)
-        )
+        why = ", ".join(dict.fromkeys(closed))
+        return RouteSettings(why, policies, tuple(changes), messages, frozenset(overruling), is_limited=is_limited)
 
     def _change(self, place: RequestPlace, field: EffectiveField, phase: Phase) -> RouteChange | MessageFilters | None:
         """Return what a field does to a route; None if Envoy cannot enforce it."""

@@ -25,6 +25,8 @@ class RouteSettings(NamedTuple):
     overruling: frozenset[str] = frozenset()
     # Whether backends outside the cluster get the client's host, too.
     keeps_host: bool = False
+    # Whether a rate limit counts requests.
+    is_limited: bool = False
     # What says of requests to language models what they are, and changes them, by the name below `backend.ai`.
     model_fields: Mapping[str, Any] = {}
 

@@ -246,6 +246,7 @@ def filtered(kind: str, /, **value: Any) -> Object:
     [
         (filtered("ExtensionRef", group="x", kind="Filter", name="y"), "AgentgatewayPolicy"),
         (filtered("RequestHeaderModifier", remove=["hOST"]), "URLRewrite with `hostname`"),
+        (filtered("RequestHeaderModifier", set=[{"name": "Mcp-Name", "value": "refund"}]), "leave it out"),
         (filtered("ResponseHeaderModifier", set=[{"name": "Content-Length", "value": "1"}]), "leave it out"),
         ({"matches": [{"path": {"type": "RegularExpression", "value": "(/a{500}){500}"}}]}, "shorter pattern"),
         (filtered("CORS", allowOrigins=["*"], allowCredentials=True, exposeHeaders=["*"]), "name the headers"),

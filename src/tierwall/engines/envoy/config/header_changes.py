@@ -1,7 +1,8 @@
 """Changes of headers that Envoy may make for a route or a setting.
 
 Headers that frame a message or say which host it is for stay as they are: changing one would change the meaning of the
-message. Policies judge requests by Tierwall's own headers, so no route sets those.
+message. Policies judge requests by Tierwall's own headers, so no route sets those. Headers of MCP say again what a
+message says: policies compared both, and a server that goes by the header must find what they judged.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tierwall.resources.resource import list_of_maps
 TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _PROTECTED = frozenset(("host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"))
+_PREFIXES = (HEADER_PREFIX, "mcp-")
 
 
 class HeaderProblem(NamedTuple):
@@ -27,7 +29,7 @@ class HeaderProblem(NamedTuple):
 
 def is_protected(name: str) -> bool:
     """Whether a header must stay as it is, or cannot be one."""
-    return not TOKEN.fullmatch(name) or name.lower() in _PROTECTED or name.lower().startswith(HEADER_PREFIX)
+    return not TOKEN.fullmatch(name) or name.lower() in _PROTECTED or name.lower().startswith(_PREFIXES)
 
 
 def header_problems(value: Mapping[str, Any]) -> Iterator[HeaderProblem]:

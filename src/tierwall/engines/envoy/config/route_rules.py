@@ -35,7 +35,7 @@ _DEFAULT_MAX_AGE_SECONDS = 5
 _HINTS: Mapping[str, str] = {
     "filter ": "write it as a filter of the Gateway API, or in an AgentgatewayPolicy about the route",
     "a change of header `host`": "write URLRewrite with `hostname`",
-    "a change of header ": "leave it out: Envoy sets it, or it is one of Tierwall's own",
+    "a change of header ": "leave it out: Envoy sets it, or policies have judged the request by it",
     "a control character ": "leave the character out",
     "pattern ": "write a shorter pattern, or several matches; its syntax is that of RE2",
     "origin ": "write shorter origins",

@@ -362,6 +362,57 @@ def test_bytes_that_are_no_text_are_no_list(servers: Joined) -> None:
         assert servers.listed("tools/list", "/open") == [f"shop.eu_{item}" for item in ITEMS]
 
 
+PIECES = (
+    *(b"0", b"-0", b"01", b"1.", b".5", b"1.50", b"-", b"1e", b"1E+09", b"1e-", b"7", b"true", b"nul", b"NaN", b"null"),
+    *(
+        b'"',
+        b"\\",
+        b'"\\u00E9"',
+        b'"\\u00g0"',
+        b'"\\/"',
+        b'"\\x"',
+        b'"a\n"',
+        b"\x7f",
+        b"\x1f",
+        b"\t",
+        b"\n",
+        b" ",
+        b"\0",
+    ),
+    *(b",", b":", b"[", b"]", b"{", b"}", b'"k":', b"[1,2]", b'{"k":[]}', b"", "é€😀".encode(), b'"\xed\x9f\xbf"'),
+    *(b'"\xc3"', b'"\xc1\x81"', b'"\xe0\x9f\xbf"', b'"\xed\xa0\x80"', b'"\xf0\x8f\xbf\xbf"', b'"\xf4\x90\x80\x80"'),
+)
+
+
+def test_lists_are_read_as_json_is(servers: Joined) -> None:
+    """Show what Python reads as JSON, and nothing else."""
+    servers.put(*joined("/open", failureMode="FailOpen"))
+    servers.shop.items = ["a"]
+    dice = Random(seeds(1)[0])
+
+    def refused(text: str) -> Any:
+        raise ValueError(text)
+
+    def is_json(body: bytes) -> bool:
+        try:
+            json.loads(body.decode(), parse_constant=refused)
+        except ValueError:
+            return False
+        return True
+
+    seen: Counter[bool] = Counter()
+    for _ in range(examples(150)):
+        value = json.dumps(dice.choice(([1.5, "é", {}], {"k": [[], "\n", None]}, "a\u20ac", -12, True))).encode()
+        at = dice.randrange(len(value) + 1)
+        value = value[:at] + dice.choice(PIECES) + value[at + dice.randrange(4) :]
+        body = b'{"jsonrpc":"2.0","id":7,"result":{"tools":[{"name":"a","x":[' + value + b"]}]}}"
+        servers.bank.raw["tools/list"] = 200, {"content-type": "application/json"}, body
+        wanted = ["bank_a"] * is_json(body) + ["shop.eu_a"]
+        assert servers.listed("tools/list", "/open") == wanted, body
+        seen[len(wanted) > 1] += 1
+    assert min(seen.values()) > examples(150) / 10, seen
+
+
 def test_a_server_that_is_down_leaves_others_alone_where_it_may(servers: Joined) -> None:
     names = ("down", "shop.eu")
     servers.put(*joined("/open", names, failureMode="FailOpen"), *joined("/closed", names))

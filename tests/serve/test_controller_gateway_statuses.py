@@ -472,6 +472,12 @@ def test_a_route_goes_by_the_policies_and_backends_that_envoy_goes_by() -> None:
     spec = {"static": {"host": "b.example", "port": 80}}
     backend = make.manifest("AgentgatewayBackend", "a", "b", spec, "agentgateway.dev/v1alpha1")
     assert said(*routed, backend)["ResolvedRefs"] == ("True", "ResolvedRefs")
+    # All the servers that a backend joins need an address.
+    for second, wanted in (("c.example", ("True", "ResolvedRefs")), ("no host", ("False", "BackendNotFound"))):
+        hosts = ("b.example", second)
+        targets = [{"name": f"t{at}", "static": {"host": host, "port": 80}} for at, host in enumerate(hosts)]
+        joined = make.manifest("AgentgatewayBackend", "a", "b", {"mcp": {"targets": targets}}, backend["apiVersion"])
+        assert said(*routed, joined)["ResolvedRefs"] == wanted
 
 
 def test_a_route_says_whether_the_route_that_it_names_delegates_to_it() -> None:

@@ -22,7 +22,7 @@ from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
 
 from tierwall.attach.backend import listening_port
 from tierwall.attach.place import BACKEND
-from tierwall.engines.envoy.config.agentgateway_backends import BackendTarget, backend_target
+from tierwall.engines.envoy.config.agentgateway_backends import BackendTarget, backend_target, joined_targets
 from tierwall.engines.envoy.config.connections import tcp_keepalive
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import backend_cluster_name, target_cluster_name
@@ -56,8 +56,7 @@ def target_cluster(resource: Resource, target: BackendTarget, options: EnvoyOpti
     override = options.endpoints.get(f"{resource.reference}/{target.section}")
     if override is not None:
         return cluster(name, override)
-    known = NAME.fullmatch(target.address.host) or read_ip(target.address.host)
-    return cluster(name, target.address, tls=target.tls) if known else None
+    return cluster(name, target.address, tls=target.tls) if _is_host(target.address.host) else None
 
 
 def backend_address(
@@ -71,16 +70,22 @@ def backend_address(
         return (_service_address(resource, port, options), False) if port else None
     if (resource.group, resource.kind) == BACKEND:
         target = backend_target(resource)
-        known = not isinstance(target, str) and (NAME.fullmatch(target.address.host) or read_ip(target.address.host))
-        return (target.address, target.tls) if known and not isinstance(target, str) else None
+        if isinstance(target, str):
+            return None
+        is_known = all(_is_host(each.address.host) for each in joined_targets(resource) or (target,))
+        return (target.address, target.tls) if is_known else None
     mcp = nested_map(resource.spec, "mcp")
     port = mcp["port"] if type(mcp.get("port")) is int else 0
     name, host = mcp.get("serviceName"), mcp.get("hostname")
     if isinstance(name, str) and NAME.fullmatch(name) and port:
         return SocketAddress(_dns(name, resource.namespace, options), listening_port(service, port)), False
-    if isinstance(host, str) and (NAME.fullmatch(host) or read_ip(host) is not None) and port:
+    if isinstance(host, str) and _is_host(host) and port:
         return SocketAddress(host, port), True
     return None
+
+
+def _is_host(host: str) -> bool:
+    return NAME.fullmatch(host) is not None or read_ip(host) is not None
 
 
 def external_host(resource: Resource, target: BackendTarget | str = "") -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import socket
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -240,6 +241,27 @@ def test_no_header_changes_what_servers_are_asked(servers: Joined) -> None:
         assert len(server.requests) >= 8
         assert all(request["x-kept"] == "1" for request in server.requests)
         assert not [request for request in server.requests if {*OVERRIDE_HEADERS} & request.keys()]
+
+
+def test_no_header_or_trailer_chooses_another_server(servers: Joined) -> None:
+    servers.put(*joined(), granting({"name": "tools/call", "params": ["pay"]}))
+    forged = {"x_tierwall_target": "bank", "x_tierwall_joined": "bank", "x_tierwall_name": "pay"}
+    for name in ("shop.eu_rm", "pay", "rm"):
+        assert "error" in servers.ask("tools/call", {"name": name}, **forged).message
+    assert servers.bank.bodies == servers.shop.bodies == []
+    assert "result" in servers.ask("tools/call", {"name": "shop.eu_pay"}, **forged).message
+    message = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"shop.eu_pay"}}'
+    head = b"POST /all HTTP/1.1\r\nhost: localhost\r\naccept: application/json, text/event-stream\r\n"
+    head += b"content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+    parts = b"".join(b"1\r\n%c\r\n" % each for each in message)
+    with socket.create_connection(("localhost", servers.lab.port), PATIENCE_S) as plain:
+        client = servers.lab.context("shopper").wrap_socket(plain, server_hostname="localhost")
+        client.sendall(head + parts + b"0\r\nx-tierwall-target: bank\r\nmcp-name: bank_rm\r\n\r\n")
+        assert client.recv(12) == b"HTTP/1.1 200"
+        client.close()
+    assert servers.bank.bodies == []
+    assert [json.loads(body)["params"] for body in servers.shop.bodies] == [{"name": "pay"}] * 2
+    assert not any("mcp-name" in request for request in servers.shop.requests)
 
 
 NAMES = ("bank_pay", "bank_rm", "shop.eu_pay", "pay", "bank_", "_pay", "bank", "down_pay", "BANK_pay", "bank _pay")

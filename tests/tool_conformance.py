@@ -83,7 +83,7 @@ def denial() -> dict[str, Any]:
     """Return the JSON-RPC error that a denied caller gets through an Envoy with upstream's profile."""
     target = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "agents"}
     rule = {"name": "r", "authorization": {"type": "Inline", "mcp": {"methods": [{"name": "tools/list"}]}}}
-    lab = Lab(tool_tool_profile=ToolProfile.KUBE_AGENTIC_NETWORKING)
+    lab = Lab(tool_profile=ToolProfile.KUBE_AGENTIC_NETWORKING)
     try:
         lab.publish(
             [

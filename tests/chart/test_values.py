@@ -94,8 +94,9 @@ def test_the_chart_has_no_faults() -> None:
 
 def assert_taken(words: list[str]) -> None:
     """Let the command read its arguments, without running it; a wrong option raises."""
-    # Any file stands in for those of volumes.
+    # Any file stands in for those of volumes, and a kubelet puts variables in.
     left = [re.sub(r"=/etc/tierwall/.*", f"={CHART / 'Chart.yaml'}", word) for word in words]
+    left = [word.replace("$(POD_NAMESPACE)", "tierwall") for word in left]
     command: click.Command = root
     context = root.make_context("tierwall", left)
     while isinstance(command, click.Group) and (left := [*context._protected_args, *context.args]):

@@ -35,7 +35,8 @@ const rooms = { n: "network", t: "tools", s: "settings", p: "permissions", f: "f
 let going = false;
 document.addEventListener("keydown", (event) => {
   const isField = event.target.matches("input, textarea, select, [contenteditable]");
-  if (event.key === "Escape" && isField) event.target.blur();
+  // The browser must not act on this Escape as well: it could close a dialog that the next key opens.
+  if (event.key === "Escape" && isField && !keys.open) { event.preventDefault(); event.target.blur(); }
   if (isField || keys.open || event.ctrlKey || event.metaKey || event.altKey || !on.checked) return;
   if (event.key === "/") { event.preventDefault(); field.focus(); field.select(); }
   else if (event.key === "?") keys.showModal();

@@ -86,9 +86,12 @@ class ControlPlane:
     # processes
 
     def stop(self) -> None:
-        """Stop everything that was started here: kube-apiserver before etcd, without which it would not end."""
+        """Stop everything that was started here.
+
+        Servers are killed: kube-apiserver would wait a minute for watches that are still open.
+        """
         for name in reversed(list(self._processes)):
-            self.stop_process(name)
+            self.stop_process(name, kill=name in ("api-server", "etcd"))
         for port in self._held:
             port.close()
         for data in self._data:

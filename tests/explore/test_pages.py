@@ -214,7 +214,7 @@ def test_backends_without_tools_share_a_table(lab: ExplorerLab) -> None:
 
 def test_findings_that_are_not_there_do_not_hide_others(lab: ExplorerLab) -> None:
     page = lab.client.get("/findings?code=TW999").text
-    assert "There is no such finding." in page
+    assert "No finding matches." in page
     assert 'href="/findings">Show all' in page
 
 

@@ -52,7 +52,7 @@ def findings(explored: ExploredWorld, query: Query) -> Page:
     words = ", ".join(counted(result.severities[word], word) for word in _SHAPES if result.severities[word])
     if accepted := len(result.reviewed.accepted):
         words = f"{words or 'None'}; {accepted:,} more accepted in the manifests"
-    nothing = "Nothing is wrong with what was read." if not narrowed else "There is no such finding."
+    nothing = "Nothing is wrong with what was read." if not narrowed else "No finding matches."
     body = joined(
         opening("Findings", words or nothing, announced=True),
         tag(

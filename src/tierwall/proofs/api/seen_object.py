@@ -1,7 +1,7 @@
 """One object that a read shows, or that a deletecollection deletes, as conditions see it (docs/prove.md#changes).
 
-Selectors show objects that the conditions allow, and no others. So a change opens no read if there is no object that
-the conditions allow now and did not before, and the other way round.
+A read is allowed only if the conditions allow every object that its selectors show. So a change opens a read only if
+the conditions now allow an object that they did not allow before, and closes one only if the reverse is true.
 """
 
 from __future__ import annotations

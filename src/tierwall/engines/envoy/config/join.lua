@@ -18,7 +18,7 @@ local LISTS = {
   ["resources/templates/list"] = { "resourceTemplates", "uriTemplate", "+" },
 }
 local ITEMS = { ["tools/call"] = "tool", ["prompts/get"] = "prompt", ["resources/read"] = "resource", ["completion/complete"] = "reference" }
--- What joined servers can do together. Nothing tells of changes: there is no stream from all of them.
+-- The capabilities that joined servers offer. They announce no changes: no stream comes from all of them.
 local CAPABILITIES = { "tools", "prompts", "resources", "completions" }
 local INTERNAL, NO_METHOD, WRONG_PARAMS = -32603, -32601, -32602
 local OWN = { ["content-length"] = true, ["transfer-encoding"] = true, ["mcp-session-id"] = true, host = true, ["accept-encoding"] = true,
@@ -111,7 +111,7 @@ local function message_of(headers, body, wanted)
   return found, known
 end
 
--- Returns the entries of a list with their joined names; nil if it is no list, or if an entry has no name.
+-- Returns the entries of a list with joined names; nil if it is not a list or an entry has no name.
 local function renamed(text, span, name, list)
   local found, out, prefix = span[3], {}, '"' .. name .. list[3]
   if byte(text, span[1]) ~= 91 or #text + #found * #prefix > 2 * LONGEST then return nil end

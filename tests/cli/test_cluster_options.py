@@ -90,7 +90,9 @@ ASK = ("explain", "network", "--from", "a/b", "--to", "c/d", "--port", "1")
 
 
 @pytest.mark.usefixtures("kubeconfig")
-@pytest.mark.parametrize("command", [("list",), ASK, ("diff", "-f", "x.yaml"), ("can-i", "get", "pods"), ("test", "t")])
+@pytest.mark.parametrize(
+    "command", [("list",), ASK, ("diff", "-f", "x.yaml"), ("can-i", "get", "pods"), ("test", "t"), ("authorizer",)]
+)
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
@@ -106,6 +108,9 @@ def test_a_name_after_cluster_is_a_context(command: tuple[str, ...], name: str, 
             2,
             f"Error: --cluster takes no name, it reads the current context: {advice}",
         )
+        # The usage is that of the command, not of the program.
+        named = " ".join(command[: 2 if command[0] == "explain" else 1])
+        assert result.stderr.startswith(f"Usage: root {named} [OPTIONS]")
 
 
 def test_the_kubeconfig_of_the_command_line_has_the_names(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:

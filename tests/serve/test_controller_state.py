@@ -85,5 +85,5 @@ def test_an_outage_is_told_once_and_its_end_too() -> None:
             process._take(load)
 
     asyncio.run(main())
-    counts = "the last state of the cluster counts"
-    assert said[1:] == [counts, counts, "the cluster is followed again", counts]
+    stale = "statuses may go stale"
+    assert said[1:] == [stale, stale, "the cluster is followed again", stale]

@@ -110,19 +110,22 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Resolve a command as click does; the error for an unknown command suggests the nearest one."""
-        if ctx.parent is None and any(word.startswith("--cluster") for word in args):
-            from tierwall.cli.clusters import refuse_cluster_name
-
-            refuse_cluster_name(args[1:], ctx)
         try:
-            return super().resolve_command(ctx, args)
+            name, command, words = super().resolve_command(ctx, args)
         except click.UsageError as error:
             from tierwall.core.diagnostics import near_miss
 
             elsewhere = self.elsewhere.get(args[0])
             hint = f"use `tierwall {elsewhere}`" if elsewhere else near_miss(args[0], self.list_commands(ctx))
-            words = error.message.rstrip(".")
-            raise click.UsageError(f"{words}; {hint}" if hint else words, ctx=ctx) from None
+            problem = error.message.rstrip(".")
+            raise click.UsageError(f"{problem}; {hint}" if hint else problem, ctx=ctx) from None
+        is_last = command is not None and not isinstance(command, LazyGroup)
+        if is_last and any(word.startswith("--cluster") for word in words):
+            from tierwall.cli.clusters import refuse_cluster_name
+
+            assert command is not None
+            refuse_cluster_name(words, command.context_class(command, info_name=name, parent=ctx))
+        return name, command, words
 
 
 @click.group(

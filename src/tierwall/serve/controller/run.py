@@ -168,7 +168,7 @@ class ControllerProcess:
         # In an outage, and while kinds come back one after the other, there are many loads.
         lost = load.loaded.lost if load.loaded is not None else ()
         if unreported := tuple(problem for problem in lost if problem in load.unreported):
-            self._send_report(EngineReport("the last state of the cluster counts", unreported))
+            self._send_report(EngineReport("statuses may go stale", unreported))
         elif self._has_lost and not lost:
             self._send_report(EngineReport("the cluster is followed again"))
         self._has_lost = bool(lost)

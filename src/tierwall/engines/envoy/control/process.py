@@ -38,6 +38,8 @@ FIRST_PAUSE, MAX_PAUSE = 0.1, 5.0
 MAX_LOGGED_LINES = 10_000
 # Envoy says this of filters at each start, used or not: docs/security.md#envoys-own-word-on-its-filters says it once.
 _UNSTABLE_API = b"marked as work-in-progress"
+# Half a minute after its control plane went, Envoy says at each attempt how long that is ago.
+_SINCE = re.compile(rb"since \d+s ago")
 # Connections to a removed port keep the last routes of the port, and connections under a replaced authority their
 # identity. So Envoy answers each once more and closes it, and closes the rest after this time.
 DRAINING = ("--drain-strategy", "immediate", "--drain-time-s", str(DRAIN_SECONDS))
@@ -216,8 +218,9 @@ class EnvoyProcess:
             if not line:
                 return
             # Envoy repeats some messages per listener or every second.
-            if line not in logged and len(logged) < MAX_LOGGED_LINES and _UNSTABLE_API not in line:
-                logged.add(line)
+            content = _SINCE.sub(b"", line)
+            if content not in logged and len(logged) < MAX_LOGGED_LINES and _UNSTABLE_API not in line:
+                logged.add(content)
                 self._report(f"envoy: {line.decode(errors='replace').rstrip()}")
 
 

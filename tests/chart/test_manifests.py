@@ -97,6 +97,13 @@ def test_the_node_agent_has_one_capability_and_nothing_of_the_disk(
     assert len(pod["volumes"]) == 1
 
 
+def test_pods_run_on_linux_only(objects: dict[tuple[str, str], dict[str, Any]]) -> None:
+    remove = yaml.safe_load((CHART.parents[1] / "remove" / "daemonset.yaml").read_text())
+    workloads = [value for (kind, _), value in objects.items() if kind in ("Deployment", "DaemonSet")]
+    for value in (*workloads, remove):
+        assert value["spec"]["template"]["spec"]["nodeSelector"] == {"kubernetes.io/os": "linux"}
+
+
 @pytest.mark.parametrize("component", ["controller", "authorizer"])
 def test_replicas_survive_a_node(objects: dict[tuple[str, str], dict[str, Any]], component: str) -> None:
     name = f"{NAMESPACE}/tierwall-{component}"
@@ -104,6 +111,8 @@ def test_replicas_survive_a_node(objects: dict[tuple[str, str], dict[str, Any]],
     labels = deployment["template"]["metadata"]["labels"]
     assert deployment["replicas"] == 2
     assert budget["maxUnavailable"] == 1
+    # A pod that waits, for its Secret or for the API server, must not keep anybody from draining its node.
+    assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
     assert budget["selector"]["matchLabels"].items() <= labels.items()
     pod = deployment["template"]["spec"]
     # The scheduler ignores all of them on nodes that lack a label of one, and every node has this one.

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests.labs.chart import CHART, EVERYTHING, OTHER_APIS, RenderError, arguments, helm, rendered, rendered_text
+from tierwall.analyze.change_findings import WORST_FIRST
 from tierwall.cli.main import root
 
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -63,6 +64,7 @@ OTHERS: dict[str, tuple[Any, str]] = {
     "metrics.serviceMonitor.labels": ({"release": "prom"}, "release: prom"),
     "networkPolicies.enabled": (False, "gone: kind: NetworkPolicy"),
     "networkPolicies.apiServers": (["192.0.2.0/24"], '- {ipBlock: {cidr: "192.0.2.0/24"}}'),
+    "networkPolicies.apiServerPorts": ([16443], "- {protocol: TCP, port: 16443}"),
     "networkPolicies.metricsFrom": ([{"matchLabels": {"prom": "yes"}}], '{"matchLabels":{"prom":"yes"}}'),
     "podSecurity.runAsUser": (1234, "runAsUser: 1234"),
     "podSecurity.seccompProfile": ({"type": "Localhost", "localhostProfile": "p"}, '"localhostProfile":"p"'),
@@ -188,7 +190,11 @@ def test_a_parent_chart_may_share_values_and_switch_this_one() -> None:
         ("controller.replicas", "two"),
         ("gatewayNamespaces", ["Not_A_Name"]),
         ("networkPolicies.apiServers", ["api.example.com"]),
+        ("networkPolicies.apiServerPorts", []),
+        ("warnings.refuse", ["TW999"]),
         ("podSecurity.runAsUser", 0),
+        ("podSecurity.seccompProfile", {"type": "Localhost"}),
+        ("podSecurity.seccompProfile", {"type": "RuntimeDefault", "localhostProfile": "p"}),
         ("image.pullPolicy", "Sometimes"),
     ],
 )
@@ -205,8 +211,37 @@ def test_a_value_of_the_wrong_form_is_refused(path: str, value: Any) -> None:
             {"gatewayClass": {"enabled": True}, "controller": {"enabled": False}, "gatewayNamespaces": ["a"]},
             "gatewayClass needs the controller",
         ),
+        ({"warnings": {"enabled": False, "refuse": ["TW201"]}}, "warnings.refuse has no effect"),
+        ({"controller": {"enabled": False}, "warnings": {"refuse": ["TW201"]}}, "warnings.refuse has no effect"),
     ],
 )
 def test_values_that_do_not_fit_together_are_refused(values: dict[str, Any], words: str) -> None:
     with pytest.raises(RenderError, match=words):
         rendered(values)
+
+
+def test_the_codes_that_can_be_refused_are_those_that_the_controller_knows() -> None:
+    assert SCHEMA["properties"]["warnings"]["properties"]["refuse"]["items"]["enum"] == sorted(WORST_FIRST)
+
+
+def _scalars(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for name, below in value.items():
+            yield from _scalars(below, name)
+    elif isinstance(value, list):
+        for below in value:
+            yield from _scalars(below, key)
+    else:
+        yield key, value
+
+
+@pytest.mark.parametrize("name", ["7", "1e3", "null", "yes"])
+def test_names_that_yaml_takes_for_something_else_stay_names(name: str) -> None:
+    """A label of DNS may look like a number. Ids of users are large on OpenShift, and helm reads numbers as floats."""
+    values = {**EVERYTHING, "gatewayNamespaces": [name], "podSecurity": {"runAsUser": 1000680000}}
+    text = rendered_text(values, OTHER_APIS, namespace=name, release=name)
+    scalars = [scalar for value in yaml.safe_load_all(text) for scalar in _scalars(value)]
+    for key in ("namespace", "app.kubernetes.io/instance"):
+        assert {value for found, value in scalars if found == key} == {name}
+    assert {value for found, value in scalars if found == "runAsUser"} == {0, 1000680000}
+    assert "1.0006" not in text

@@ -41,10 +41,15 @@ def helm(*arguments: str, stdin: str = "", **environment: str) -> str:
     return done.stdout
 
 
-def rendered_text(values: Mapping[str, Any] | None = None, apis: Sequence[str] = (), namespace: str = NAMESPACE) -> str:
+def rendered_text(
+    values: Mapping[str, Any] | None = None,
+    apis: Sequence[str] = (),
+    namespace: str = NAMESPACE,
+    release: str = RELEASE,
+) -> str:
     """Return the manifests of a release as helm prints them; hooks are left out."""
     more = [word for api in apis for word in ("--api-versions", api)]
-    command = ("template", RELEASE, str(CHART), "--namespace", namespace, "--no-hooks", "--values", "-", *more)
+    command = ("template", release, str(CHART), "--namespace", namespace, "--no-hooks", "--values", "-", *more)
     return helm(*command, stdin=json.dumps(values or {}))
 
 

@@ -5,14 +5,14 @@
 {{- /* Labels of every object; `component` is controller, node-agent or authorizer. */}}
 {{- define "tierwall.labels" -}}
 {{ include "tierwall.selector" . }}
-app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | replace "+" "_" | quote }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
-helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
+helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{- define "tierwall.selector" -}}
 app.kubernetes.io/name: tierwall
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
@@ -20,9 +20,9 @@ app.kubernetes.io/component: {{ .component }}
 {{- define "tierwall.podSecurityContext" -}}
 runAsNonRoot: true
 {{- with .Values.podSecurity.runAsUser }}
-runAsUser: {{ . }}
-runAsGroup: {{ . }}
-fsGroup: {{ . }}
+runAsUser: {{ int64 . }}
+runAsGroup: {{ int64 . }}
+fsGroup: {{ int64 . }}
 {{- end }}
 seccompProfile: {{ toJson .Values.podSecurity.seccompProfile }}
 {{- end }}
@@ -73,13 +73,13 @@ kind: {{ .kind }}Binding
 metadata:
   name: {{ .name }}
   {{- with .namespace }}
-  namespace: {{ . }}
+  namespace: {{ . | quote }}
   {{- end }}
   labels:
     {{- include "tierwall.labels" . | nindent 4 }}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: {{ .kind }}, name: {{ .name }}}
 subjects:
-- {kind: ServiceAccount, name: tierwall-{{ .component }}, namespace: {{ .root.Release.Namespace }}}
+- {kind: ServiceAccount, name: tierwall-{{ .component }}, namespace: {{ .root.Release.Namespace | quote }}}
 {{- end }}
 
 {{- define "tierwall.hasBridge" -}}

@@ -242,6 +242,6 @@ def test_names_that_yaml_takes_for_something_else_stay_names(name: str) -> None:
     text = rendered_text(values, OTHER_APIS, namespace=name, release=name)
     scalars = [scalar for value in yaml.safe_load_all(text) for scalar in _scalars(value)]
     for key in ("namespace", "app.kubernetes.io/instance"):
-        assert {value for found, value in scalars if found == key} == {name}
-    assert {value for found, value in scalars if found == "runAsUser"} == {0, 1000680000}
+        assert {value for member, value in scalars if member == key} == {name}
+    assert {value for member, value in scalars if member == "runAsUser"} == {0, 1000680000}
     assert "1.0006" not in text

@@ -8,7 +8,7 @@ import pytest
 
 from tests.worlds.network_objects import admin, namespace, network_policy, pod, rule
 from tests.worlds.network_snapshots import snapshot
-from tierwall.analyze import network_cells
+from tierwall.analyze import network_cells, network_shadowed
 from tierwall.analyze.network_checks import network_findings
 from tierwall.core.diagnostics import Diagnostic
 
@@ -166,6 +166,25 @@ def test_a_network_policy_rule_is_overridden_only_if_no_future_pod_escapes() -> 
     assert (
         len(findings(admin("a", *fences, rule("Deny"), priority=1), network_policy("np", anywhere), code="TW202")) == 1
     )
+
+
+def test_one_question_is_about_all_network_policies_that_admins_deny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network_shadowed, "MAX_QUESTIONS", 1)
+    many = [network_policy(f"np{number}", {"from": [{"podSelector": {}}]}) for number in range(20)]
+    denied = findings(admin("a", rule("Deny"), priority=1), *many, code="TW202")
+    assert {str(finding.reference) for finding in denied} == {f"NetworkPolicy/shop/np{n}" for n in range(20)}
+
+
+def test_of_network_policies_that_admins_deny_those_are_named_that_nothing_gets_through_to() -> None:
+    fence = rule("Deny", namespaces={"matchLabels": {"team": "x"}})
+    teams = ("x", "y", "x", "x", "y", "y", "x")
+    many = [
+        network_policy(f"np{number}", {"from": [{"namespaceSelector": {"matchLabels": {"team": team}}}]})
+        for number, team in enumerate(teams)
+    ]
+    denied = findings(admin("a", fence, priority=1), *many, code="TW202")
+    names = {f"NetworkPolicy/shop/np{number}" for number, team in enumerate(teams) if team == "x"}
+    assert {str(finding.reference) for finding in denied} == names
 
 
 def test_the_search_for_rules_after_thousands_of_others_is_bounded() -> None:

@@ -87,7 +87,7 @@ def policies(
     chosen: st.SearchStrategy[Object],
     namespaced: st.SearchStrategy[Object],
 ) -> list[Object]:
-    """Draw up to two admin policies, a baseline, and a NetworkPolicy in `alpha`, all of one direction."""
+    """Draw up to two admin policies, a baseline, and three NetworkPolicies in `alpha`, all of one direction."""
     side = "from" if direction == "ingress" else "to"
     out: list[Object] = []
     for number in range(draw(st.integers(0, 2))):
@@ -98,10 +98,10 @@ def policies(
         out.append(_policy("BaselineAdminNetworkPolicy", "default", {direction: drawn_rules}))
     for policy in out:
         policy["spec"]["subject"] = draw(st.one_of(st.just(EVERYBODY), subject))
-    if draw(st.booleans()):
+    for number in range(draw(st.integers(0, 3))):
         allow = draw(st.one_of(st.just({}), namespaced.map(lambda peer: {side: [peer]})))
         spec = {"podSelector": draw(chosen), "policyTypes": [direction.title()], direction: [allow]}
-        metadata = {"name": "np", "namespace": "alpha"}
+        metadata = {"name": f"np{number}", "namespace": "alpha"}
         out.append({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata, "spec": spec})
     return out
 

@@ -112,8 +112,12 @@ class RuleWalk:
         """Proves what is said about all connections."""
         from tierwall.analyze.network_shadowed import ShadowProver  # most policies have no rule to prove anything of
 
-        asked = {rule for rule in self.overridden if self._may_be_wholly_denied(rule)}
-        return ShadowProver(self.model, asked, self._focus, self._end_of_proofs)
+        asked = {
+            rule
+            for rule, denying in self.overridden.items()
+            if self._concerns_focus(rule.policy, denying) and self._may_be_wholly_denied(rule)
+        }
+        return ShadowProver(self.model, asked, self._focus, self._end_of_proofs, with_example=asked)
 
     def findings(self) -> Iterator[Diagnostic]:
         """Yield everything that the walk finds."""
@@ -289,7 +293,7 @@ class RuleWalk:
         for rule, denying in self.overridden.items():
             if not self._concerns_focus(rule.policy, denying):
                 continue
-            whole = self._may_be_wholly_denied(rule) and bool(self.shadows.denied_before(rule))
+            whole = self._may_be_wholly_denied(rule) and self.shadows.denied_before(rule)
             (wholly if whole else partly).setdefault(rule.policy, []).append(rule)
         for rules in wholly.values():
             yield self._denied_finding("TW202", "everything", rules)

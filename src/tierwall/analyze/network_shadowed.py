@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from itertools import takewhile
 from math import inf
@@ -50,14 +51,13 @@ class _Passed(NamedTuple):
     """What is passed on the way to a rule of a tier: the literal of the way there, and for each rule of it whether none
     before it in its tier matches.
 
-    `parts` may settle something there, each if its literal is true; `settling` has their places by sample.
+    `parts` may settle something there, each if its literal is true.
     """
 
     way: int
     none_before: dict[NetworkRule, tuple[int, int]]
     parts: list[SettlingPart]
     literals: list[int]
-    settling: Mapping[int, list[int]]
 
 
 class _TooLong(Exception):
@@ -68,21 +68,31 @@ class ShadowProver:
     """Finds the rules and policies that settle everything a rule matches before the rule applies.
 
     Of the rules of NetworkPolicies, it is asked about those in `asked` only; with a `focus`, of the other rules about
-    those of this policy only. After `until` (`time.thread_time`) nothing is proved any more.
+    those of this policy only. Of the rules `with_example`, the caller has seen a connection that they match. After
+    `until` (`time.thread_time`) nothing is proved any more.
     """
 
     def __init__(
-        self, model: NetworkModel, asked: Collection[NetworkRule], focus: Reference | None = None, until: float = inf
+        self,
+        model: NetworkModel,
+        asked: Collection[NetworkRule],
+        focus: Reference | None = None,
+        until: float = inf,
+        with_example: Collection[NetworkRule] = (),
     ) -> None:
         self._model, self._asked, self._focus, self._until = model, asked, focus, until
+        self._with_example = with_example
         # Whether the time was over before something was proved.
         self.is_over = False
         self._rules = {tier.name: list(_policy_rules(tier.policies)) for tier in model.tiers}
         self._policies = {pair.rule: pair.policy for rules in self._rules.values() for pair in rules}
         self._questions_left = MAX_QUESTIONS
         self._known_premises: dict[NetworkRule, tuple[int, int]] = {}
-        # By direction and tier.
+        # By direction and tier; the parts that may settle something there by sample.
         self._ways: dict[tuple[Direction, str], _Passed] = {}
+        self._places: dict[tuple[Direction, str], Mapping[int, list[int]]] = {}
+        # The rules of NetworkPolicies that are denied, by direction.
+        self._denied: dict[Direction, set[NetworkRule]] = {}
 
     @cached_property
     def _connection(self) -> SymbolicConnection:
@@ -107,30 +117,51 @@ class ShadowProver:
 
     def settled_before(self, rule: NetworkRule) -> list[SettlingPart]:
         """Return the parts that settle everything a rule of a first-match tier matches; none if the rule may apply."""
-        return self._prove(rule)
-
-    def denied_before(self, rule: NetworkRule) -> list[SettlingPart]:
-        """Return the rules that deny everything a rule of a NetworkPolicy allows; none if it may allow something.
-
-        If one also allows it, nothing is lost.
-        """
-        return self._prove(rule)
-
-    def _prove(self, rule: NetworkRule) -> list[SettlingPart]:
-        """Prove that everything that a rule matches is settled before, and say by what."""
         tested = _PolicyRule(self._policies[rule], rule)
         try:
-            # A rule that matches nothing by itself is nobody's fault.
-            if self._possible(tested, self._way(rule)) or not self._possible(tested, []):
+            if self._possible(tested, self._way(rule)) or not self._matches_something(tested):
                 return []
             # Samples that the rule matches show what settles them; without any, one connection shows it.
-            passed = self._passed(rule)
-            places = {place for sample in self._samples.of(self._premises(tested)) for place in passed.settling[sample]}
+            passed, settling = self._passed(rule), self._settling(rule)
+            places = {place for sample in self._samples.of(self._premises(tested)) for place in settling[sample]}
             if not places and self._possible(tested, [self._connection.circuit.any_of(passed.literals)]):
                 places = {n for n, literal in enumerate(passed.literals) if self._solver.is_true(literal)}
             return [passed.parts[place] for place in sorted(places)]
         except _TooLong:
             return []
+
+    def denied_before(self, rule: NetworkRule) -> bool:
+        """Whether admin policies deny everything that a rule of a NetworkPolicy allows, if it allows anything.
+
+        If one also allows it, nothing is lost. One question is about many rules: does anything get through to any?
+        """
+        denied = self._denied.get(rule.direction)
+        if denied is None:
+            pairs = [pair for pair in self._rules[rule.tier] if pair.rule in self._asked]
+            denied = self._denied[rule.direction] = set()
+            with suppress(_TooLong):
+                denied.update(self._denied_rules([pair for pair in pairs if pair.rule.direction is rule.direction]))
+        return rule in denied
+
+    def _denied_rules(self, pairs: list[_PolicyRule]) -> Iterator[NetworkRule]:
+        """Yield the rules, all of one direction, that no connection gets through to."""
+        way = self._passed(pairs[0].rule).way
+        waiting = [pairs]
+        while waiting:
+            together = waiting.pop()
+            literals = [self._connection.circuit.all_of(self._premises(pair)) for pair in together]
+            possible = self._solve([way, self._connection.circuit.any_of(literals)])
+            if possible is False:
+                yield from (pair.rule for pair in together if self._matches_something(pair))
+                continue
+            # The connection that was found gets through to some of them.
+            is_met = [bool(possible) and self._solver.is_true(literal) for literal in literals]
+            rest = [pair for pair, met in zip(together, is_met, strict=True) if not met]
+            if together is pairs:
+                rest = [pair for pair in rest if not self._samples.meet([way, *self._premises(pair)])]
+            if rest and len(together) > 1:
+                middle = (len(rest) + 1) // 2
+                waiting += (part for part in (rest[middle:], rest[:middle]) if part)
 
     def _way(self, rule: NetworkRule) -> list[int]:
         """Return literals that are true if nothing before a rule settles the connection. Rules share most of them."""
@@ -169,14 +200,22 @@ class ShadowProver:
                 nothing = circuit.all_of((nothing, -self._matches(pair)))
             if tier.name != rule.tier:
                 way = circuit.all_of((way, self._passes(rules, ending)))
-        settling: defaultdict[int, list[int]] = defaultdict(list)
-        for place, (_, literal) in enumerate(parts):
-            self._look_at_clock()
-            for sample in self._samples.of([literal]):
-                settling[sample].append(place)
-        passed = _Passed(way, none_before, [part for part, _ in parts], [literal for _, literal in parts], settling)
+        passed = _Passed(way, none_before, [part for part, _ in parts], [literal for _, literal in parts])
         self._ways[key] = passed
         return passed
+
+    def _settling(self, rule: NetworkRule) -> Mapping[int, list[int]]:
+        """Return for each sample the places of the parts that settle it on the way to the tier of a rule."""
+        key = rule.direction, rule.tier
+        known = self._places.get(key)
+        if known is None:
+            settling: defaultdict[int, list[int]] = defaultdict(list)
+            for place, literal in enumerate(self._passed(rule).literals):
+                self._look_at_clock()
+                for sample in self._samples.of([literal]):
+                    settling[sample].append(place)
+            known = self._places[key] = settling
+        return known
 
     def _tier(self, rule: NetworkRule) -> Tier[TieredPolicy]:
         return next(tier for tier in self._model.tiers if tier.name == rule.tier)
@@ -198,20 +237,29 @@ class ShadowProver:
         """Whether some connection that a rule matches can meet all these literals."""
         is_under_policy, matches = self._premises(tested)
         asked = [is_under_policy, *literals, matches]
-        return self._samples.meet(asked) or self._solve(asked)
+        if self._samples.meet(asked):
+            return True
+        answer = self._solve(asked)
+        if answer is None:
+            raise _TooLong
+        return answer
+
+    def _matches_something(self, tested: _PolicyRule) -> bool:
+        """Whether a rule matches anything by itself: if not, that is nobody else's fault."""
+        return tested.rule in self._with_example or self._possible(tested, [])
 
     def _look_at_clock(self) -> None:
         if time.thread_time() > self._until:
             self.is_over = True
             raise _TooLong
 
-    def _solve(self, literals: Sequence[int]) -> bool:
+    def _solve(self, literals: Sequence[int]) -> bool | None:
+        """Ask the solver; None if this question takes too long. If all do, raise _TooLong."""
         self._look_at_clock()
         self._questions_left -= 1
-        answer = self._solver.possible(literals, MAX_CONFLICTS) if self._questions_left >= 0 else None
-        if answer is None:
+        if self._questions_left < 0:
             raise _TooLong
-        return answer
+        return self._solver.possible(literals, MAX_CONFLICTS)
 
     def _premises(self, tested: _PolicyRule) -> tuple[int, int]:
         known = self._known_premises.get(tested.rule)

@@ -120,7 +120,7 @@ class Document:
     document: it stays the same object when the document moves, and no two documents share it, even if equal.
     """
 
-    __slots__ = ("_repeats", "content", "end", "is_json", "source", "start", "value")
+    __slots__ = ("_positions", "_repeats", "content", "end", "is_json", "source", "start", "value")
 
     def __init__(
         self,
@@ -140,6 +140,8 @@ class Document:
         self.is_json = is_json
         # Whether a key is repeated; None for JSON that has not been checked yet.
         self._repeats = repeats
+        # The positions that somebody asked for: findings name the same ones again and again.
+        self._positions: dict[tuple[tuple[str | int, ...], bool], Position] | None = None
 
     def moved_to(self, source: SourceText, start: int, end: int) -> Document:
         """Return this document at another place, where its text is the same. The value is not parsed again."""
@@ -147,7 +149,14 @@ class Document:
 
     def position(self, path: Sequence[str | int] = (), key: bool = False) -> Position:
         """Return the position of the node at `path` or of its key; if it does not exist, of its nearest ancestor."""
-        return self._position(self.source.locators.locator(self).offset(path, key))
+        if self._positions is None:
+            self._positions = {}
+        asked = tuple(path), key
+        position = self._positions.get(asked)
+        if position is None:
+            position = self._position(self.source.locators.locator(self).offset(path, key))
+            self._positions[asked] = position
+        return position
 
     def _position(self, offset: int) -> Position:
         if self.is_json:

@@ -34,12 +34,33 @@ def edited(before: Snapshot, objects: list[Object], data: st.DataObject) -> Snap
     return after
 
 
+@st.composite
+def wide_policies(draw: st.DrawFn) -> Object:
+    """Draw a policy about every pod, or about every pod of some namespaces, and every other pod."""
+    direction, side = draw(st.sampled_from((("ingress", "from"), ("egress", "to"))))
+    peer = draw(st.sampled_from(({"namespaces": {}}, {"pods": {"namespaceSelector": {}, "podSelector": {}}})))
+    rule = {"action": draw(st.sampled_from(("Accept", "Deny", "Pass"))), side: [peer]}
+    some = {"matchExpressions": [{"key": "team", "operator": draw(st.sampled_from(("Exists", "DoesNotExist")))}]}
+    return {
+        "apiVersion": "policy.networking.k8s.io/v1alpha2",
+        "kind": "ClusterNetworkPolicy",
+        "metadata": {"name": "wide"},
+        "spec": {
+            "tier": draw(st.sampled_from(("Admin", "Baseline"))),
+            "priority": draw(st.integers(0, 3)),
+            "subject": {"namespaces": draw(st.sampled_from(({}, some)))},
+            direction: [rule],
+        },
+    }
+
+
 @settings(max_examples=examples(40))
-@given(clusters(most_policies=5), clusters(most_policies=4), st.data())
+@given(clusters(most_policies=5), clusters(most_policies=4), st.lists(wide_policies(), max_size=1), st.data())
 def test_the_findings_of_an_edit_are_those_of_a_world_that_is_read_anew(
-    objects: list[Object], others: list[Object], data: st.DataObject
+    objects: list[Object], others: list[Object], wide: list[Object], data: st.DataObject
 ) -> None:
     before = snapshot(objects)
+    others = [*others, *wide]
     compute_own_rows(before)
     list(network_findings(before))
     after = edited(before, others, data)

@@ -169,10 +169,10 @@ def _touched_ends(sides: _Sides, changed: set[tuple[KindKey, Reference]]) -> tup
     policies = {reference for kind, reference in changed if kind in POLICY_KINDS}
     senders, receivers = (
         ends
-        | mask_of(
-            bit
-            for bit, number in (counterparts.after.items() if policies else ())
-            if any(_is_touched(classes, each, direction, policies) for classes, each in ((old, bit), (new, number)))
+        | common
+        & (
+            _subjects(sides.old_rows[0].membership, policies, direction)
+            | counterparts.in_old(_subjects(sides.new_membership, policies, direction))
         )
         for direction in (Direction.EGRESS, Direction.INGRESS)
     )
@@ -207,12 +207,13 @@ def _decided_differently(sides: _Sides, rows: tuple[Rows, Rows], ends: int, dire
     return different
 
 
-def _is_touched(classes: EndpointClasses, bit: int, direction: Direction, changed: set[Reference]) -> bool:
-    subject = classes.all[bit].representative
-    if not subject.under_policy:
-        return False
-    stack = classes.model.stack(subject, direction)
-    return any(policy.reference in changed for tier in stack for policy in tier.policies)
+def _subjects(membership: Membership, policies: set[Reference], direction: Direction) -> int:
+    """Return the classes that some policies apply to in one direction."""
+    return union(
+        membership.subjects(policy.namespaces, policy.pods)
+        for policy in membership.classes.model.policies
+        if policy.reference in policies and policy.rules(direction) is not None
+    )
 
 
 def _one_sided(classes: EndpointClasses, endpoints: int, change: str) -> Iterator[ChangedConnections]:

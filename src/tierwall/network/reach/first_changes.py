@@ -17,7 +17,7 @@ from tierwall.network.reach.listing import ConnectionEntry
 from tierwall.resources.snapshot import Snapshot
 
 # A bounded comparison ends after so many changes, and begins with so many destinations.
-MAX_CHANGES, FIRST_PART = 1_000, 32
+MAX_CHANGES, FIRST_PART = 500, 32
 
 
 class ComparisonLimits:

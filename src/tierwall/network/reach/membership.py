@@ -113,13 +113,14 @@ class Membership:
     def __init__(self, classes: EndpointClasses) -> None:
         self.classes = classes
         named = {
-            PortRange(protocol, number, number)
+            pair
             for endpoint_class in classes.all
             for name, pairs in endpoint_class.representative.named_ports.items()
             if name in classes.attributes.named_ports
-            for protocol, number in pairs
+            for pair in pairs
         }
-        self.ports = PortSpace(classes.attributes.port_ranges | named)
+        named_ranges = {PortRange(protocol, number, number) for protocol, number in named}
+        self.ports = PortSpace(classes.attributes.port_ranges | named_ranges)
         pods = [endpoint_class for endpoint_class in classes.all if endpoint_class.representative.under_policy]
         base = classes.under_policy
         self._namespaces = _LabelIndex(base, ((pod_class.bit, pod_class.key[0]) for pod_class in pods))

@@ -529,6 +529,68 @@ def test_everyday_words_ask_one_thing(examples: ExploredWorld, text: str, expect
     assert terms(choice.href) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "hrefs"),
+    [
+        # Nobody is called `who`, no user like the policy, and no resource `everything`.
+        ("who can do anything", ["/permissions"]),
+        ("who can delete everything", ["/permissions"]),
+        ("can alice delete everything", ["/permissions?user=alice"]),
+        ("what does db-from-api do", [NETPOL, "/permissions?user=db-from-api"]),
+        ("egress web", ["/network?from=shop%2Fweb"]),
+    ],
+)
+def test_words_that_are_nobodys_name_are_not_taken_for_one(
+    examples: ExploredWorld, text: str, hrefs: list[str]
+) -> None:
+    assert [choice.href for choice in meanings(examples.world, text).choices] == hrefs
+
+
+def test_words_around_a_connection_leave_it_what_it_is(examples: ExploredWorld) -> None:
+    expected = [choice.href for choice in meanings(examples.world, "web -> db").choices]
+    for text in (
+        "why cant web reach db",
+        "is traffic from web to db allowed",
+        "which policy blocks web to db",
+        "what allows web -> db",
+    ):
+        assert [choice.href for choice in meanings(examples.world, text).choices] == expected, text
+
+
+@pytest.mark.parametrize(
+    ("text", "offered"),
+    [
+        ("what blocks web from db", "/ask?plane=network&from=shop%2Fweb&to=shop%2Fdb&port=5432"),
+        ("does db take what web sends on 5432", "/ask?plane=network&from=shop%2Fweb&to=shop%2Fdb&port=5432"),
+        ("can web reach the internet", "/network?from=shop%2Fweb&to=outside"),
+        ("is db isolated", "/network?focus=shop%2Fdb"),
+        ("network policies in shop", NETPOL),
+        ("grant alice create pods in dev", "/ask?plane=api&user=alice&verb=create&resource=pods&namespace=dev"),
+        ("is alice cluster-admin", "/permissions?user=alice"),
+        ("list tools for shopper", "/tools?caller=agents%2Fshopper"),
+        ("who sets the timeout of edge", "/ask?plane=gateway&gateway=infra%2Fedge"),
+    ],
+)
+def test_what_cannot_be_read_is_answered_by_questions_about_what_it_names(
+    examples: ExploredWorld, text: str, offered: str
+) -> None:
+    meant = meanings(examples.world, text)
+    assert meant.problems
+    assert not meant.choices
+    assert offered in [choice.href for choice in meant.mentioned]
+    page = ask(examples, {"q": (text,)})
+    assert (page.status >= 400, page.moved_to) == (True, "")
+    assert "It names these" in page.body
+    assert offered in [choice["href"] for choice in page.document["mentioned"]]
+
+
+def test_what_nobody_may_be_asked_is_not_a_question(examples: ExploredWorld) -> None:
+    for text in ("SELECT * FROM pods", "can shopper read resource file:///x"):
+        assert meanings(examples.world, text).problems
+    (offered, *_) = meanings(examples.world, "can shopper issue a refund").mentioned
+    assert (offered.plane, terms(offered.href)["tool"]) == ("tool", "refund")
+
+
 def test_scaling_is_about_the_number_of_an_object(examples: ExploredWorld) -> None:
     asked = [terms(choice.href) for choice in meanings(examples.world, "alice scale deployment web in shop").choices]
     assert [each["verb"] for each in asked] == ["update", "patch"]

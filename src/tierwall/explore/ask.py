@@ -8,12 +8,13 @@ from typing import Any
 
 from msgspec import DecodeError
 from msgspec.json import decode
+from msgspec.structs import replace
 
 from tierwall.core.answer import Answer, Step
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.core.question import Question
 from tierwall.core.verdict import StepVerdict
-from tierwall.explore.asked.meaning import MAX_CHOICES, Choice
+from tierwall.explore.asked.meaning import MAX_CHOICES, Choice, Meanings
 from tierwall.explore.asking import meanings
 from tierwall.explore.manifest import quoted_steps
 from tierwall.explore.markup import Child, Markup, joined, spoken, tag
@@ -68,7 +69,7 @@ def ask(explored: ExploredWorld, query: Query) -> Page:
     text = first(query, "q")
     meant = meanings(explored.world, text)
     if meant.problems:
-        return failed("That is not clear yet", InputError(meant.problems), "", asked=text)
+        return _unclear(text, meant)
     if len(meant.choices) > 1:
         return _choices(text, meant.choices)
     (choice,) = meant.choices
@@ -85,6 +86,16 @@ def parse_query(href: str) -> Query:
     for name, value in parse_qsl(href.partition("?")[2], keep_blank_values=True, max_num_fields=100):
         parameters[name] = (*parameters.get(name, ()), value)
     return parameters
+
+
+def _unclear(text: str, meant: Meanings) -> Page:
+    """Say what is not clear, and offer questions about what the text names."""
+    page = failed("That is not clear yet", InputError(meant.problems), "", asked=text)
+    if not meant.mentioned:
+        return page
+    offered = tag("ul", [tag("li", link(choice.words, choice.href)) for choice in meant.mentioned], class_="choices")
+    document = {**page.document, "mentioned": list(map(_choice_document, meant.mentioned))}
+    return replace(page, document=document, body=joined(page.body, tag("h2", "It names these"), offered))
 
 
 def _choices(text: str, choices: Iterable[Choice]) -> Page:

@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from tierwall.api.resource_names import VERBS
 from tierwall.core.diagnostics import near_miss
 from tierwall.explore import named
 from tierwall.explore.asked import api, forms, network, tools
 from tierwall.explore.asked.ends import split_port
 from tierwall.explore.asked.meaning import EXAMPLES, Choice, Meanings, bounded, unclear
+from tierwall.explore.asked.mentioned import mentioned
 from tierwall.explore.asked.settings import at_place
 from tierwall.explore.asked.things import change_address, findings_about, names, object_address, objects, things
 from tierwall.explore.page import address
@@ -29,6 +32,7 @@ from tierwall.world import World
 
 # The most characters of a question.
 MAX_TEXT = 1000
+_EACH_USER = Choice("What each user may do", address("/permissions"))
 
 
 def meanings(world: World, text: str) -> Meanings:
@@ -40,7 +44,8 @@ def meanings(world: World, text: str) -> Meanings:
         text = forms.QUOTED.sub(r"\g<name>", text)
     if not _has(world.snapshot, "".join(map(chr, forms.WIDE))):
         text = text.translate(forms.WIDE)
-    return _meanings(world.snapshot, text)
+    meant = _meanings(world.snapshot, text)
+    return replace(meant, mentioned=mentioned(world.snapshot, text)) if meant.problems else meant
 
 
 @per_snapshot
@@ -99,7 +104,9 @@ def _about(snapshot: Snapshot, text: str) -> Meanings | None:
 def _all_of(snapshot: Snapshot, text: str) -> Iterator[Choice]:
     """Yield what a question about all tools or permissions means."""
     does = forms.LEAD.sub("", text, count=1)
-    if match := forms.DOES_ALL.fullmatch(does):
+    if (match := forms.DOES_ALL.fullmatch(does)) and match["who"].lower() in forms.ANYBODY:
+        yield _EACH_USER
+    elif match:
         yield from api.all_of(snapshot, match["who"], match["members"] or "", match["where"] or "")
     if match := forms.FINDINGS.fullmatch(text):
         yield from findings_about(snapshot, match["what"])
@@ -117,10 +124,15 @@ def _all_of(snapshot: Snapshot, text: str) -> Iterator[Choice]:
     ):
         who = match["who"]
         if match["what"].lower() == "do" and who.lower() not in forms.ANYBODY:
-            yield from tools.all_of(snapshot, who)
+            callers, users = list(tools.all_of(snapshot, who)), list(api.permissions(snapshot, who))
+            if not (callers or users or match["members"]):
+                # What a policy does is on its page.
+                named_so = (each for each in objects(snapshot, who) if each.kind != "Pod")
+                yield from (Choice(str(each.reference), object_address(each)) for each in named_so)
+            yield from callers
             yield from api.all_of(snapshot, who, match["members"] or "", match["where"] or "")
         elif match["what"].lower() == "do":
-            yield Choice("What each user may do", address("/permissions"))
+            yield _EACH_USER
         else:
             yield from tools.all_of(snapshot, who, f" {where}")
 
@@ -149,8 +161,8 @@ def _question(snapshot: Snapshot, text: str) -> Meanings:
             return unclear("a user with groups cannot be typed here", "ask on the page Permissions")
     else:
         plain = forms.OF.sub("", forms.LEAD.sub("", plain, count=1), count=1)
-    if forms.has_arrow(plain) and (match := forms.FROM.match(plain)):
-        plain = plain[match.end() :]
+    if forms.has_arrow(plain):
+        plain = forms.TRAILING.sub("", forms.FROM.sub("", plain, count=1) if forms.FROM.match(plain) else plain)
     if (match := forms.ALLOWED.match(plain)) and api.verbs_of(match["verb"]):
         plain = f"{match['who']} {plain[match.start('verb') :]}"
     who, rest = api.subject_and_rest(snapshot, plain)
@@ -190,10 +202,16 @@ def _question(snapshot: Snapshot, text: str) -> Meanings:
 
 def _requests(snapshot: Snapshot, who: str, verbs: tuple[str, ...], what: str, plain: str) -> Iterator[Choice]:
     """Yield requests to the API, and calls of a tool: `use` is a verb of both."""
-    if "use" in verbs and not api.is_resource(snapshot, what):
-        called = list(tools.calls(snapshot, plain))
+    if not api.is_resource(snapshot, what):
+        called = list(tools.calls(snapshot, plain)) if "use" in verbs else []
         yield from called
-        if called:
+        is_user = any(api.permissions(snapshot, who))
+        # Callers of tools and users have names of their own, and a star is a verb of few words only.
+        is_other = tools.callers(snapshot, who) or (verbs == ("*",) and what.partition(" ")[0] != "*")
+        if called or (is_other and not is_user):
+            return
+        if what.split()[0].lower() in forms.ALL_THINGS:
+            yield from [_EACH_USER] if who.lower() in forms.ANYBODY else api.all_of(snapshot, who, "", "")
             return
     yield from api.requests(snapshot, who, verbs, what)
 

@@ -33,7 +33,7 @@ def _pointing(*sides: str) -> str:
 
 
 MAY = r"(?:can|may|could|should|does|do|did|is|are|was|will|would)"
-_MAYNT = rf"(?:{MAY}(?:n['’]t)?|can['’]t|cannot|won['’]t)"
+_MAYNT = rf"(?:{MAY}(?:n['’]?t)?|can['’]?t|cannot|won['’]?t)"
 _NOT = r"(?:(?:not|never|still|really|ever|also|now)\s+)*"
 REACH = (
     r"(?:reach(?:es|ing)?|connect(?:s|ing)?\s+to|talk(?:s|ing)?\s+to|speak(?:s|ing)?\s+to|access(?:es|ing)?|calls?\s+to"
@@ -51,6 +51,8 @@ ARROW = re.compile(
 BACK = re.compile(rf"\s*(?:<{{1,3}}[-–—=~|]*(?!>)|{_pointing('LEFT')})\s*")
 BOTH = re.compile(rf"\s*(?:<[-–—=~|]*>|{_pointing('LEFT', 'RIGHT')})\s*")
 FROM = re.compile(r"(?:(?:an?\s+|the\s+)?(?:connections?|traffic|packets?|calls?)\s+)?from\s+(?=\S)", re.IGNORECASE)
+# `is traffic from web to db allowed`, after an arrow.
+TRAILING = re.compile(r"\s+(?:allowed|permitted|possible|blocked|denied|refused|dropped|open|closed)$", re.IGNORECASE)
 REACHED = re.compile(
     rf"(?:why\s+)?(?:{_MAYNT}\s+{_NOT})?(?P<end>\S+)\s+(?:{_MAYNT}\s+)?{_NOT}(?:be\s+)?"
     r"(?:reachable|reached|accessible|accessed|contacted|exposed|open)"
@@ -65,6 +67,8 @@ ALLOWED = re.compile(
 # Who asks for anybody gets a choice of those that are known, and who says `I` is somebody.
 ANYBODY = ("who", "whoever", "anybody", "anyone", "somebody", "someone", "everybody", "everyone", "nobody", "i", "we")
 _ANYTHING = ("what", "anything", "everything", "something", "nothing", "all", "any", "*")
+# A resource that nobody means.
+ALL_THINGS = ("anything", "everything", "all")
 # Whoever it is, on either side of a connection.
 EVERYBODY = frozenset((*ANYBODY[:-2], *_ANYTHING)) | {
     f"{word} {kind}" for word in ("any", "all", "every") for kind in ("pod", "pods", "workload", "workloads")
@@ -81,6 +85,7 @@ QUOTES = "\"'`“”‘’„«»"
 WIDE = str.maketrans("：／，＞？　＊", ":/,>? *")
 LEAD = re.compile(
     r"(?:why\s+)?(?:what\s+(?:if|happens\s+(?:if|when)|would\s+happen\s+(?:if|when))"
+    r"|(?:which|what|who)\s+(?:(?:policy|policies|rules?)\s+)?(?:allows?|permits?|blocks?|den(?:y|ies)|stops?|prevents?|lets?)"
     rf"|{_MAYNT}(?:\s+not)?)\s+(?=\S+\s)",
     re.IGNORECASE,
 )
@@ -106,7 +111,7 @@ REACHES_WHOM = re.compile(
 # `ingress of db`, `egress from web`.
 DIRECTION = re.compile(
     r"(?:the\s+|all\s+)*(?:(?P<arriving>ingress|inbound|incoming)|egress|outbound|outgoing)(?:\s+(?:connections?|traffic))?"
-    r"\s+(?:of|to|for|into|from)\s+(?P<end>\S.*)",
+    r"\s+(?:(?:of|to|for|into|from)\s+)?(?P<end>\S.*)",
     re.IGNORECASE,
 )
 # `db from web`.

@@ -25,10 +25,11 @@ class Choice(Struct, frozen=True):
 
 
 class Meanings(Struct, frozen=True):
-    """Everything that a text may mean, or what is wrong with it."""
+    """Everything that a text may mean, or what is wrong with it, and questions about what it names."""
 
     choices: tuple[Choice, ...] = ()
     problems: tuple[Diagnostic, ...] = ()
+    mentioned: tuple[Choice, ...] = ()
 
 
 def bounded(choices: Iterator[Choice], otherwise: str = "nothing here is called so", hint: str = "") -> Meanings:

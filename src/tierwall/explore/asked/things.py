@@ -58,7 +58,7 @@ def things(snapshot: Snapshot, word: str) -> Iterator[Choice]:
         yield Choice(f"The tools that {caller} may call", address("/tools", caller=caller))
     members = forms.MEMBERS.fullmatch(word)
     yield from permissions(snapshot, members["name"] if members else word)
-    yield from _of_kind(snapshot, word)
+    yield from of_kind(snapshot, word)
     for resource in objects(snapshot, word):
         if resource.kind != "Pod":
             yield Choice(str(resource.reference), object_address(resource))
@@ -73,7 +73,7 @@ def findings_about(snapshot: Snapshot, name: str) -> Iterator[Choice]:
             yield Choice(f"Findings about {resource.reference}", address("/findings", policy=str(resource.reference)))
 
 
-def _of_kind(snapshot: Snapshot, text: str) -> Iterator[Choice]:
+def of_kind(snapshot: Snapshot, text: str) -> Iterator[Choice]:
     """Yield the objects of a kind: `netpol`, `all network policies`. Pods are on the page Network."""
     word = re.sub(r"^(?:(?:all|the|every|any|list|show)\s+)+", "", text.lower()).replace(" ", "")
     plurals = _kinds(snapshot).get(word, frozenset())

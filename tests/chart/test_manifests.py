@@ -126,6 +126,20 @@ def test_replicas_survive_a_node(objects: dict[tuple[str, str], dict[str, Any]],
     assert {"startupProbe", "livenessProbe", "readinessProbe"} <= set(container)
 
 
+def test_an_authorizer_stays_in_its_service_while_the_api_server_is_away(
+    objects: dict[tuple[str, str], dict[str, Any]],
+) -> None:
+    """`/readyz` says no then. The API server could ask no replica when it is back, and no replica could read again."""
+    (container,) = objects["Deployment", f"{NAMESPACE}/tierwall-authorizer"]["spec"]["template"]["spec"]["containers"]
+    assert container["readinessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
+
+
+def test_the_notes_install_an_authorizer_that_can_start_while_it_is_down() -> None:
+    notes = (CHART / "templates" / "NOTES.txt").read_text()
+    assert "--api-server-user system:serviceaccount:{{ .Release.Namespace }}:tierwall-authorizer" in notes
+    assert "--exempt-group system:nodes" in notes
+
+
 @pytest.mark.parametrize("component", ["controller", "authorizer"])
 def test_policies_admit_every_port_that_is_served(
     objects: dict[tuple[str, str], dict[str, Any]], component: str

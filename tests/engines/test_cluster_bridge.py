@@ -404,6 +404,9 @@ def test_without_the_authorizer_everything_is_refused_until_it_is_back(cluster: 
     cluster.stop_process("authorizer", kill=True)
     assert not cluster.kubectl("alice", "get", "configmap", "hers").is_done
     assert not cluster.kubectl("admin", "create", "configmap", "unseen").is_done, "admission fails closed"
+    # It runs in the cluster, so it must be able to read before it can answer.
+    cluster.kubectl("authorizer", "get", "namespaces", expect=True)
+    assert not cluster.kubectl("authorizer", "get", "configmaps").is_done
     cluster.start_authorizer()
     cluster.kubectl("alice", "get", "configmap", "hers", expect=True)
     assert cluster.apply("alice", "create", claim("again")).is_done

@@ -16,6 +16,8 @@ from tests.labs.waiting import PATIENCE_S, eventually, unused_port
 from tests.worlds.api_fakes import policies_text
 
 TIERWALL = str(Path(sys.executable).parent / "tierwall")
+# The user as whom the authorizer asks the API server: that of a pod.
+AUTHORIZER = "system:serviceaccount:tierwall-system:tierwall-authorizer"
 # How an API server says that a webhook did not answer within its timeout, of 3 or 5 seconds.
 _TOO_SLOW = ("context deadline exceeded", "Client.Timeout exceeded")
 
@@ -29,7 +31,7 @@ class Cluster(ControlPlane):
         "bob": ("bob", ("dev",)),
         "mallory": ("mallory", ("dev",)),
         # The authorizer itself, with the roles that `install` writes.
-        "authorizer": ("tierwall-authorizer", ()),
+        "authorizer": (AUTHORIZER, ()),
     }
     # More options of `authorizer` and of `authorizer install`.
     options: tuple[str, ...] = ()
@@ -71,7 +73,7 @@ class Cluster(ControlPlane):
         """Start on free ports. The API server must be told one in advance, so try until both are free."""
         while True:
             self.port, self.health_port = unused_port(), unused_port()
-            install(self.pki, f"https://127.0.0.1:{self.port}", *self.install_options)
+            install(self.pki, f"https://127.0.0.1:{self.port}", "--api-server-user", AUTHORIZER, *self.install_options)
             try:
                 return self.start_authorizer()
             except AssertionError:

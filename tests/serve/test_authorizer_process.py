@@ -380,6 +380,8 @@ def test_an_installation_is_printed_and_kept(tmp_path: Path) -> None:
         ["--exempt-group", "a'b"],
         ["--canary-namespace", "No"],
         ["--api-server-user", ""],
+        ["--api-server-user", "system:serviceaccount:ops"],
+        ["--api-server-user", "system:serviceaccount:ops:it's"],
     ):
         refused = CliRunner().invoke(root, ["authorizer", "install", "--out", str(tmp_path / "no"), *bad])
         assert (refused.exit_code, "TW512" in refused.output) == (1, True), bad
@@ -409,6 +411,22 @@ def test_the_authorizer_gets_the_rights_that_it_needs_and_no_others(tmp_path: Pa
     ]
     assert {subject["name"] for item in written for subject in item.get("subjects", ())} == {user}
     assert {item["metadata"].get("namespace") for item in written if item["kind"].startswith("Role")} == {"ops"}
+
+
+def test_an_authorizer_in_the_cluster_may_read_before_it_can_answer(tmp_path: Path) -> None:
+    """Other authorizers decide about it. Admission still asks it, because its canary must be refused."""
+    user = "system:serviceaccount:ops:tierwall"
+    options = ("--api-server-user", user, "--exempt-group", "system:nodes")
+    nodes, itself = {"expression": "!('system:nodes' in request.groups)"}, {"expression": f"request.user != '{user}'"}
+    written = installed(tmp_path / "bridge", *options)
+    assert written["authorization.yaml"]["authorizers"][0]["webhook"]["matchConditions"] == [nodes, itself]
+    (condition,) = written["webhook.yaml"]["webhooks"][0]["matchConditions"]
+    assert user not in condition["expression"]
+    native = installed(tmp_path / "native", "--native", "--api-server-user", user)
+    for file in ("authorization-kep.yaml", "authorization-conditions-review.yaml"):
+        assert native[file]["authorizers"][0]["webhook"]["matchConditions"] == [itself]
+    elsewhere = installed(tmp_path / "elsewhere")["authorization.yaml"]
+    assert "matchConditions" not in elsewhere["authorizers"][0]["webhook"]
 
 
 def test_static_admission_is_written_as_files_of_the_api_server(tmp_path: Path) -> None:

@@ -173,7 +173,10 @@ class InstallParams(Params):
     static: bool = flag("Write the admission webhook as files of the API server (alpha) instead of an object.")
     native: bool = flag("Write the configuration for an API server that knows conditions, without a webhook.")
     api_server_user: str = option(
-        default="tierwall-authorizer", metavar="USER", help="User as whom the authorizer asks the API server."
+        default="tierwall-authorizer",
+        metavar="USER",
+        help="User as whom the authorizer asks the API server. Other authorizers decide about a ServiceAccount, "
+        "`system:serviceaccount:NAMESPACE:NAME`: it must be able to read before it can answer.",
     )
     canary_namespace: str = option(default="default", metavar="NAME", help="Namespace of the authorizer's canary.")
 

@@ -62,6 +62,11 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     api_server_user: str = "tierwall-authorizer"
     canary_namespace: str = "default"
 
+    @property
+    def is_in_cluster(self) -> bool:
+        """Whether the authorizer runs in the cluster whose API server asks it."""
+        return self.api_server_user.startswith("system:serviceaccount:")
+
 
 def write(installation: Installation) -> str:
     """Write everything into the folder, and return the text of what was written, without certificates."""
@@ -81,7 +86,7 @@ def write(installation: Installation) -> str:
     for file, entry in yaml.safe_load(Path(__file__).with_name("installation.yaml").read_bytes()).items():
         if installation.mode in entry.get("modes", (installation.mode,)):
             document = _fill(entry["document"], placeholders)
-            _exempt(document, installation.exempt)
+            _exempt(document, installation)
             text = f"# {file}: {entry['for']}\n{yaml.safe_dump(document, sort_keys=False)}"
             _make_folder((folder / file).parent)
             _replace(folder / file, text.encode())
@@ -106,11 +111,20 @@ def _fill(value: Any, placeholders: Mapping[str, str]) -> Any:
     return Template(value).substitute(placeholders) if isinstance(value, str) else value
 
 
-def _exempt(document: dict[str, Any], groups: Sequence[str]) -> None:
-    """Leave the users of these groups to the other authorizers, in both phases."""
-    if groups and document["kind"] == "AuthorizationConfiguration":
-        conditions = [{"expression": f"!('{group}' in request.groups)"} for group in groups]
-        document["authorizers"][0]["webhook"]["matchConditions"] = conditions
+def _exempt(document: dict[str, Any], installation: Installation) -> None:
+    """Leave the users of exempt groups to the other authorizers, in both phases.
+
+    An authorizer in the cluster is left to them, too, but in the first phase only: it must be able to read before it
+    can answer, and admission must refuse its canary.
+    """
+    groups = installation.exempt
+    if document["kind"] == "AuthorizationConfiguration":
+        expressions = [f"!('{group}' in request.groups)" for group in groups]
+        if installation.is_in_cluster:
+            expressions.append(f"request.user != '{installation.api_server_user}'")
+        if expressions:
+            webhook = document["authorizers"][0]["webhook"]
+            webhook["matchConditions"] = [{"expression": expression} for expression in expressions]
     elif groups and document["kind"] == "ValidatingWebhookConfiguration":
         document["webhooks"][0]["matchConditions"] = [
             {"name": f"exempt-{index}", "expression": EXEMPTION.format(group=group)}
@@ -130,6 +144,8 @@ def _check(installation: Installation) -> str:
         problems.append(f"expected the name of a namespace, found `{installation.canary_namespace}`")
     if not installation.api_server_user or not installation.api_server_user.isprintable():
         problems.append("expected the name of a user of the API server")
+    if installation.is_in_cluster and not _is_service_account(installation.api_server_user):
+        problems.append(f"expected `system:serviceaccount:NAMESPACE:NAME`, found `{installation.api_server_user}`")
     problems += [
         f"group `{group}` has a character that a match condition cannot hold"
         for group in installation.exempt
@@ -138,6 +154,11 @@ def _check(installation: Installation) -> str:
     if problems:
         raise InputError([Diagnostic("TW512", problem) for problem in problems])
     return host
+
+
+def _is_service_account(user: str) -> bool:
+    namespace, _, name = user.removeprefix("system:serviceaccount:").partition(":")
+    return not names.dns_label(namespace) and not names.dns_subdomain(name)
 
 
 def _host_of(url: str) -> str:

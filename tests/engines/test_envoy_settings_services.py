@@ -80,7 +80,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "transform-fails": {"transformation": {"request": transformed(("x-user", "request.headers['x-absent']"))}},
     "transform-host": {"transformation": {"request": transformed((":authority", "'evil'"))}},
-    "transform-own": {"transformation": {"request": transformed(("X-Tierwall-Caller", "'spiffe://any/admin'"))}},
+    # Each is said, and the others of its policy would be made.
+    **{
+        f"transform-{name}": {
+            "transformation": {"request": transformed((header, "'other'"), remove=["X-Method-Override"])}
+        }
+        for name, header in (("own", "X-Tierwall-Caller"), ("caller", "X-Forwarded-Client-Cert"))
+    },
+    "modify-method": {"headerModifiers": {"request": {"set": [{"name": "X-HTTP-Method-Override", "value": "GET"}]}}},
     "ask": {"extAuth": {**SERVICE, "grpc": {}}},
     "transform-body": {"transformation": {"request": transformed(("x-a", "'1'"), body="'{}'")}},
 }
@@ -96,8 +103,12 @@ def services() -> Iterator[EnvoyServices]:
 def lab(services: EnvoyServices) -> Iterator[SettingsLab]:
     names = list(SETTINGS)
     every = [{"name": name, "matches": [{"path": {"value": f"/{name}"}}], "backendRefs": to("one")} for name in names]
-    routes = [route("r", every)]
-    policies: list[Object] = [policy(name, "HTTPRoute/r", section=name, traffic=SETTINGS[name]) for name in names]
+    # A rule list has at most 16 entries.
+    routes = [route("r", every[:12]), route("s", every[12:])]
+    policies: list[Object] = [
+        policy(name, f"HTTPRoute/{'r' if name in names[:12] else 's'}", section=name, traffic=SETTINGS[name])
+        for name in names
+    ]
     objects = [gateway(), service("one"), service("ask"), service("down"), *routes, *policies]
     with closing(socket.socket()) as taken:
         # A port where nobody listens.
@@ -105,6 +116,18 @@ def lab(services: EnvoyServices) -> Iterator[SettingsLab]:
         down = type(services.address)("127.0.0.1", taken.getsockname()[1])
         with settings_lab(objects, elsewhere={"ask": services.address, "down": down}) as running:
             yield running
+
+
+@pytest.mark.parametrize("path", ["/process", "/headers-only"])
+@pytest.mark.parametrize(
+    "untrue", ["content-length 1", "content-length 9", "transfer-encoding chunked", "connection x"]
+)
+def test_a_service_does_not_say_where_a_request_ends(lab: SettingsLab, path: str, untrue: str) -> None:
+    """A server would read the rest of the body as another request, or the next request as the rest of the body."""
+    lab.send(path, "POST", b"abcde", x_put=untrue)
+    assert lab.backend.bodies[-1] == b"abcde"
+    lab.send(path, x_put=untrue)
+    assert (lab.backend.bodies[-1], lab.backend.headers[-1].get("connection")) == (b"", None)
 
 
 @pytest.mark.parametrize("path", ["/process", "/headers-only"])
@@ -173,7 +196,15 @@ def test_what_envoy_does_not_change_is_said(lab: SettingsLab) -> None:
 
 def test_no_setting_and_no_service_sets_the_headers_by_which_policies_judge(lab: SettingsLab) -> None:
     assert "x-tierwall-caller" not in lab.send("/transform-own").seen
-    assert any("`X-Tierwall-Caller`" in str(problem.message) for problem in lab.diagnostics)
+    said = [str(problem.message) for problem in lab.diagnostics]
+    for path, name in (("/transform-caller", "X-Forwarded-Client-Cert"), ("/modify-method", "X-HTTP-Method-Override")):
+        assert name.lower() not in lab.send(path).seen
+    for name in ("X-Tierwall-Caller", "X-Forwarded-Client-Cert", "X-HTTP-Method-Override"):
+        assert any("change" in message and f"header `{name}`" in message for message in said)
+    assert lab.send("/headers-only", x_put="x-forwarded-client-cert URI=other").status == 200
+    assert "x-forwarded-client-cert" not in lab.backend.headers[-1]
+    # Such a header may be removed.
+    assert not any("`X-Method-Override`" in message for message in said)
     assert lab.send("/ask", x_wanted="x-team").seen["x-team"] == "granted"
     before = len(lab.backend.paths)
     assert lab.send("/ask", x_wanted="x-tierwall-caller").status >= 400

@@ -19,8 +19,8 @@ LIMIT = 2
 
 class EnvoyServices:
     """A server with these services. Of a descriptor `LIMIT` requests pass; processing refuses those with `x-block`, and
-    asks Envoy to choose again for the path in `x-lead-to`. Bodies go back as streams, or with `x-held`
-    stay as they are.
+    asks Envoy to choose again for the path in `x-lead-to`. Bodies go back as streams, or with `x-held` as a whole, and
+    `x-swap: a b` puts `b` in the place of `a`. Of `x-put: name value` requests get that header.
 
     An allowed request gets the header that its own `x-wanted` names.
     """
@@ -77,27 +77,38 @@ def _allow(request: Any, context: Any) -> Any:
 
 
 def _process(requests: Iterator[Any]) -> Iterator[Any]:
-    is_held = False
+    asked: dict[str, str] = {}
     for request in requests:
         kind = request.WhichOneof("request")
         answer = processor_pb2.ProcessingResponse()
         if kind == "request_headers":
-            headers = request.request_headers.headers.headers
-            names = {header.key for header in headers}
-            is_held = "x-held" in names
-            if "x-block" in names:
+            asked = {each.key: each.raw_value.decode() for each in request.request_headers.headers.headers}
+            if "x-block" in asked:
                 answer.immediate_response.status.code = 403
             else:
-                changed = answer.request_headers.response.header_mutation.set_headers.add()
-                changed.header.key, changed.header.raw_value = "x-processed", b"yes"
-                if path := next((each.raw_value for each in headers if each.key == "x-lead-to"), b""):
-                    led = answer.request_headers.response.header_mutation.set_headers.add()
-                    led.header.key, led.header.raw_value = ":path", path
-                    answer.request_headers.response.clear_route_cache = True
-        elif kind in ("request_body", "response_body") and not is_held:
-            body = getattr(request, kind)
-            streamed = getattr(answer, kind).response.body_mutation.streamed_response
-            streamed.body, streamed.end_of_stream = body.body, body.end_of_stream
+                common = answer.request_headers.response
+                path = asked.get("x-lead-to")
+                put = [("x-processed", "yes"), *([(":path", path)] if path else [])]
+                put += [(name, value) for name, _, value in [asked.get("x-put", "").partition(" ")] if name]
+                for name, value in put:
+                    common.header_mutation.set_headers.add(header={"key": name, "raw_value": value.encode()})
+                common.clear_route_cache = path is not None
+        elif kind in ("request_body", "response_body"):
+            _answer_body(kind, getattr(request, kind), answer, asked)
         else:
             getattr(answer, kind).SetInParent()
         yield answer
+
+
+def _answer_body(kind: str, body: Any, answer: Any, asked: dict[str, str]) -> None:
+    old, _, new = asked.get("x-swap", "").encode().partition(b" ")
+    text = body.body.replace(old, new) if old and kind == "request_body" else body.body
+    if "x-held" not in asked:
+        streamed = getattr(answer, kind).response.body_mutation.streamed_response
+        streamed.body, streamed.end_of_stream = text, body.end_of_stream
+    elif text != body.body:
+        common = getattr(answer, kind).response
+        common.body_mutation.body = text
+        common.header_mutation.set_headers.add(header={"key": "content-length", "raw_value": b"%d" % len(text)})
+    else:
+        getattr(answer, kind).SetInParent()

@@ -44,9 +44,11 @@ class EchoBackend:
         """With a certificate, the backend speaks TLS. `answers` are the bodies of some paths."""
         self.paths: list[str] = []
         self.bodies: list[bytes] = []
+        self.headers: list[dict[str, str]] = []
         # Requests to these paths are answered with 403.
         self.refused: set[str] = set()
         paths, bodies, refused, known = self.paths, self.bodies, self.refused, answers or {}
+        every = self.headers
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -62,7 +64,8 @@ class EchoBackend:
                 bodies.append(body)
                 paths.append(self.path)
                 time.sleep(float(self.headers.get("x-sleep") or 0))
-                seen = json.dumps({name.lower(): value for name, value in self.headers.items()})
+                every.append({name.lower(): value for name, value in self.headers.items()})
+                seen = json.dumps(every[-1])
                 answer = known.get(self.path, seen).encode()
                 status = int(self.headers.get("x-status") or 200)
                 self.send_response(403 if self.path in refused else status)

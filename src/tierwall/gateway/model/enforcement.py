@@ -45,6 +45,7 @@ _NO_METADATA = "Envoy serves no metadata for MCP clients"
 _NO_CLOUD = "Tierwall has no credentials of a cloud; the client's own header is removed"
 _NO_EXCHANGE = "Envoy does not exchange tokens here; the client's own header is removed"
 _NO_PLACE = "Envoy puts credentials only into headers, and a client could put its own there"
+_KEPT_HEADERS = "some headers [stay as they are](#headers-that-stay-as-they-are)"
 _NO_AI = "Envoy does not read the messages of language models"
 _PLAIN_BODIES = "requests whose bodies are not plain JSON get 400; those that pass unread stay as they are"
 _ENFORCED = FieldRule(EnforcementState.ENFORCED)
@@ -96,7 +97,7 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     "frontend.tracing.resources": _not(_NO_EXPRESSION),
     "frontend.metrics": _not("the metrics are those of Tierwall and Envoy"),
     "traffic.transformation": _limited(
-        "headers, except those that frame a message, name its host or choose its route; expressions may use what those"
+        "headers, except those that [stay as they are](#headers-that-stay-as-they-are); expressions may use what those"
         " of `traffic.authorization` may, join texts, and for responses use `response.code` and `response.headers`; a"
         " part of a text that fails is empty"
     ),
@@ -105,8 +106,10 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     "traffic.transformation.response.body": _not("Envoy does not change bodies"),
     "traffic.transformation.response.metadata": _not("nothing after it reads metadata"),
     "traffic.extProc": _limited(
-        "the service is a Service or a URL, and leads no request to another route; bodies that are streamed are sent"
-        " together with trailers",
+        "the service is a Service or a URL, leads no request to another route, and changes neither headers of the"
+        " connection nor who the caller is; messages go on without `Content-Length`; a body that it gets as a whole"
+        " must have the `Content-Length` that the service says; bodies that are streamed are sent together with"
+        " trailers",
         restricts=True,
     ),
     "traffic.extProc.metadataContext": _not(_NO_EXPRESSION, restricts=True),
@@ -129,8 +132,8 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
         "Envoy compares the hosts and ports of origins; requests that change something need `Origin` or `Referer`",
         restricts=True,
     ),
-    "traffic.headerModifiers.request": _limited("headers that frame a message or name its host do not change"),
-    "traffic.headerModifiers.response": _limited("headers that frame a message or name its host do not change"),
+    "traffic.headerModifiers.request": _limited(_KEPT_HEADERS),
+    "traffic.headerModifiers.response": _limited(_KEPT_HEADERS),
     "traffic.hostRewrite": _limited("a Service gets the client's host, also with `Auto`"),
     "traffic.timeouts": _ENFORCED,
     "traffic.retry": _limited("the time between attempts varies by chance"),

@@ -265,7 +265,8 @@ class SettingsCompiler:
         }
         use, make = makes[field.path]
         chosen = choice(field.candidates, self._options.profile, make, choosing_filter(phase, use))
-        return limits.of_forwarded(chosen) if use == COUNT else chosen
+        last: dict[str, Callable[..., RouteChange]] = {COUNT: limits.of_forwarded, PROCESS: processing.measured_again}
+        return last[use](chosen) if use in last else chosen
 
     def _chosen_limits(self, field: EffectiveField, phase: Phase) -> RouteChange:
         changes: list[RouteChange] = []

@@ -42,7 +42,12 @@ REPEATS: Final = "tierwall.repeats"
 LIMITS, BUFFER, CSRF, DELAY = "tierwall.limits", "tierwall.buffer", "tierwall.csrf", "tierwall.delay"
 # Limits bodies before filters that wait for a service: what has come meanwhile is not measured behind them.
 BUFFER_FIRST: Final = "tierwall.buffer-first"
+# Drop the length that a message says of itself, behind what a service may have made of it.
+REQUEST_LENGTH, RESPONSE_LENGTH = "tierwall.request-length", "tierwall.response-length"
 _BUFFER_BYTES = 1 << 20
+# Headers that no service may change: Tierwall's own, the caller's certificate, and those of the connection. What it
+# makes of others is judged behind it.
+_KEPT = f"({HEADER_PREFIX}|transfer-|x-forwarded-client-).*|connection|upgrade|te|trailer"
 
 
 def jwt_filter(phase: Phase) -> str:
@@ -117,6 +122,8 @@ def settings_filters(static: bool, configured: Mapping[str, Any]) -> Iterator[An
     phases: tuple[Phase, ...] = ("PreRouting", "PostRouting")
     for name in (BUFFER_FIRST, BUFFER_FOR_BACKEND):
         yield _off(name, buffer_pb2.Buffer(max_request_bytes={"value": _BUFFER_BYTES}))
+    # Responses pass the filters backwards.
+    yield _off(RESPONSE_LENGTH, header_mutation_pb2.HeaderMutation())
     for phase in phases:
         yield _discovered(jwt_filter(phase), jwt_pb2.JwtAuthentication(), static, configured)
         yield _off(basic_filter(phase), basic_auth_pb2.BasicAuth(forward_username_header=USER, users=_nobody()))
@@ -133,6 +140,7 @@ def settings_filters(static: bool, configured: Mapping[str, Any]) -> Iterator[An
         yield _off(choosing_filter(phase, PROCESS), no_choice())
         yield _off(transformation_filter(phase), header_mutation_pb2.HeaderMutation())
         yield _off(choosing_filter(phase, TRANSFORM), no_choice())
+    yield _off(REQUEST_LENGTH, header_mutation_pb2.HeaderMutation())
     yield _off(BUFFER, buffer_pb2.Buffer(max_request_bytes={"value": _BUFFER_BYTES}))
     yield _off(CSRF, csrf_pb2.CsrfPolicy(filter_enabled={"default_value": {}}))
     yield _off(DELAY, fault_pb2.HTTPFault())
@@ -162,8 +170,7 @@ def processing(prefix: str) -> Any:
     out = ext_proc_pb2.ExternalProcessor(stat_prefix=prefix)
     out.grpc_service.envoy_grpc.cluster_name = NOBODY
     out.grpc_service.timeout.seconds = TIMEOUT_S
-    # The service must not set the headers that only Tierwall may set.
-    out.mutation_rules.disallow_expression.regex = f"{HEADER_PREFIX}.*"
+    out.mutation_rules.disallow_expression.regex = _KEPT
     # A request has the filters of its first route: those of another one would be missing.
     out.route_cache_action = ext_proc_pb2.ExternalProcessor.RETAIN
     out.message_timeout.seconds = TIMEOUT_S

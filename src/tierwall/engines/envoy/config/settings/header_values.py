@@ -15,9 +15,9 @@ from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 _COMMAND = re.compile(r"%|\)\s*:")
 
 
-def check_name(name: str, *path: str | int) -> None:
-    """Raise Unenforceable for headers that frame a message, name its host or choose its route."""
-    if is_protected(name):
+def check_name(name: str, *path: str | int, removes: bool = False) -> None:
+    """Raise Unenforceable for headers that must stay as they are."""
+    if is_protected(name, removes):
         raise Unenforceable(f"Envoy does not change header `{name}` here", *path)
 
 

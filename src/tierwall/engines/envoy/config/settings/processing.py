@@ -10,11 +10,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from envoy.extensions.filters.http.ext_proc.v3 import ext_proc_pb2, processing_mode_pb2
+from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
 
 from tierwall.engines.envoy.config.external_auth import TIMEOUT_S
 from tierwall.engines.envoy.config.settings.choices import always
 from tierwall.engines.envoy.config.settings.external import fails_open
-from tierwall.engines.envoy.config.settings.filters import PROCESS, choosing_filter, process_filter, processing
+from tierwall.engines.envoy.config.settings.filters import (
+    PROCESS,
+    REQUEST_LENGTH,
+    RESPONSE_LENGTH,
+    choosing_filter,
+    process_filter,
+    processing,
+)
 from tierwall.engines.envoy.config.settings.services import ServiceCluster, endpoint
 from tierwall.engines.envoy.config.settings.traffic import RouteChange, turned_on
 from tierwall.gateway.model.fields import Phase
@@ -45,8 +53,26 @@ def external_processing(snapshot: Snapshot, policy: Resource, value: Mapping[str
 def processing_change(settings: Any, value: Mapping[str, Any], phase: Phase) -> RouteChange:
     """Return the change of a route whose requests a service processes, with these settings."""
     if may_change_mode(value):
-        return always(processing_filter(settings, value), choosing_filter(phase, PROCESS))
-    return turned_on(process_filter(phase), settings)
+        return measured_again(always(processing_filter(settings, value), choosing_filter(phase, PROCESS)))
+    return measured_again(turned_on(process_filter(phase), settings))
+
+
+def measured_again(change: RouteChange) -> RouteChange:
+    """Return a change with which a service processes messages, and the length that they say of themselves is dropped.
+
+    The service may say any length, and may leave the body as it is: the server would read the rest as a request that
+    nobody judged, or take the next one for the rest.
+    """
+    request, response = header_mutation_pb2.HeaderMutationPerRoute(), header_mutation_pb2.HeaderMutationPerRoute()
+    request.mutations.request_mutations.add().remove = "content-length"
+    response.mutations.response_mutations.add().remove = "content-length"
+    changes = change, turned_on(REQUEST_LENGTH, request), turned_on(RESPONSE_LENGTH, response)
+
+    def apply(route: Any) -> None:
+        for each in changes:
+            each(route)
+
+    return apply
 
 
 def may_change_mode(value: Mapping[str, Any]) -> bool:

@@ -71,7 +71,7 @@ def _set_steps(steps: Any, change: Mapping[str, Any], side: str, command: str) -
         held = f"%{command}({_HELD}{field}{number})%"
         steps.append(_written(header["name"], held, _ACTION.APPEND_IF_EXISTS_OR_ADD))
     for number, name in enumerate(change.get("remove") or ()):
-        check_name(name, side, "remove", number)
+        check_name(name, side, "remove", number, removes=True)
         steps.add().remove = name
     steps.add().remove_on_match.key_matcher.prefix = _HELD
 

@@ -149,7 +149,7 @@ def _transformation(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
                 yield from _tried(check_name, header["name"], side, field, number, "name")
                 yield from _tried(formatted, header["value"], side == "response", side, field, number, "value")
         for number, name in enumerate(change.get("remove") or ()):
-            yield from _tried(check_name, name, side, "remove", number)
+            yield from _tried(partial(check_name, removes=True), name, side, "remove", number)
 
 
 def _headers(value: Mapping[str, Any]) -> Iterator[Unenforceable]:

@@ -6,7 +6,9 @@ table, so that it does not need a CEL engine.
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tierwall.resources.admission import admit
@@ -142,7 +144,13 @@ def merge_field(field: str, stack: list[Tier], locks: bool, profile: str) -> Mer
 
 
 def refused(policy: Object) -> bool:
-    return any(problem.refuses for problem in admit(policy))
+    return _refused(json.dumps(policy))
+
+
+@lru_cache(1000)
+def _refused(policy: str) -> bool:
+    # A world is asked many questions, and admission costs far more than the rest of this model.
+    return any(problem.refuses for problem in admit(json.loads(policy)))
 
 
 def levels(objects: list[Object], ask: Object, section: str, profile: str) -> list[tuple[str, str, str, Any]]:

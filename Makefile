@@ -5,13 +5,16 @@ BIN    := $(VENV)/bin
 UV     := $(or $(shell command -v uv 2>/dev/null),$(BIN)/uv)
 # Locked files only: every file has a hash in the lock, and nothing is built from source, because building would fetch
 # build backends that no lock names.
-LOCKED := $(UV) pip install --quiet --python $(BIN)/python --require-hashes --no-build
+LOCKED := $(UV) pip install --quiet --python $(BIN)/python --require-hashes --no-build --compile-bytecode
 COMPILE := $(UV) pip compile -q --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11
 
 # For fuzz and soak: how many times as much as in `make test`, and which tests.
 TIMES ?= 10
 TESTS ?= tests
 SBOM  ?= dist/tierwall.cdx.json
+
+# Commands and tests start hundreds of processes; where this is set, each of them would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install dev run tour-shop test fuzz soak check bench docs lock sbom krew image audit-dependencies clean kernel-tools cluster-tools node-tools browser-tools conformance tool-conformance mcp-suite

@@ -460,6 +460,13 @@ async def test_one_file_opens_without_a_server(context: BrowserContext, tmp_path
     sides = [str(ROOT / "examples/compare" / side) for side in ("old", "new")]
     (tmp_path / "diff.html").write_text(CliRunner().invoke(root, ["diff", *sides, "-o", "html"]).stdout)
     await page.goto((tmp_path / "diff.html").as_uri())
-    await expect(page.locator(".changes li").first).to_be_visible()
+    total = await page.locator(".changes li:visible").count()
+    assert total > 3
+    # Every word must be there, in whatever order.
+    await page.get_by_label("Filter these changes").fill("NOW opens")
+    await expect(page.locator(".rows-filter [role=status]")).to_contain_text(f"of {total} changes")
+    assert 0 < await page.locator(".changes li:visible").count() < total
+    for item in await page.locator(".changes li:visible").all():
+        assert "opens" in await item.inner_text()
     assert await grave(page) == []
     assert watch.complaints == []

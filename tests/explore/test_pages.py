@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from tests import ROOT
 from tests.explore.conftest import EXAMPLES, explored_of
 from tests.labs.explorer_server import ExplorerLab
 from tests.labs.waiting import eventually
+from tierwall.analyze.diff import compare
 from tierwall.cli.main import root
 from tierwall.explore.ask import parse_query
+from tierwall.explore.change import comparison_body
 from tierwall.explore.page import ExploredWorld
 from tierwall.explore.site import PAGES, page_at
 
@@ -342,3 +345,21 @@ def test_a_field_of_the_form_may_hold_several_names(examples: ExploredWorld) -> 
     assert named == command("list", "--from", "shop/web", "--from", "shop/api", "--port", "9090", "--port", "8080")
     page, _ = page_at(examples, "/network", {"from": ("shop/web", "shop/api")})
     assert 'name="from" value="shop/web, shop/api"' in page.body
+
+
+def test_an_effect_with_a_condition_says_so(examples: ExploredWorld) -> None:
+    page, _ = page_at(examples, "/permissions", {"user": ("alice",)})
+    assert "Denied, if</span>" in page.body
+    assert "Allowed, if</span>" in page.body
+
+
+def test_changes_beyond_the_size_of_a_file_are_counted() -> None:
+    old, new = (explored_of(ROOT / "examples/compare" / side).world.snapshot for side in ("old", "new"))
+    compared = compare(old, new, grouped=True)
+    whole = comparison_body(compared, size=1 << 20)
+    number = whole.count("<li>")
+    assert number > 3
+    assert "more" not in whole.partition('class="changes"')[2]
+    cut = comparison_body(compared, size=600)
+    assert 0 < cut.count("<li>") < number
+    assert f"and {number - cut.count('<li>')} more" in cut

@@ -188,6 +188,10 @@ def _command(explored: ExploredWorld, plane_name: str, query: Query) -> str:
 def answer_body(explored: ExploredWorld, answer: Answer) -> Markup:
     """Show an answer: sentence, walk, lines, what was left out."""
     deciding = [step for step in answer.steps if step.verdict not in _SILENT]
+    # The sentence about settings names each of them.
+    head, rest = answer.sentence, ""
+    if answer.plane == "gateway":
+        head, _, rest = answer.sentence.partition(": ")
     manifests = [
         joined(tag("h3", object_link(resource.reference)), shown)
         for resource, shown in quoted_steps(deciding or answer.steps, explored.world.line)
@@ -200,7 +204,8 @@ def answer_body(explored: ExploredWorld, answer: Answer) -> Markup:
         tag(
             "section",
             tag("p", verdict_mark(answer.verdict), class_="headline") if answer.verdict is not None else None,
-            tag("h1", spoken(answer.sentence)),
+            tag("h1", spoken(head)),
+            tag("p", spoken(rest[:1].upper() + rest[1:])) if rest else None,
             tag("p", "Decided by ", decider_links(answer.decided_by), class_="deciders") if answer.decided_by else None,
             class_="answer",
             role="status",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from typing import Any
 
 from msgspec import Struct
@@ -17,7 +18,7 @@ from tierwall.analyze.network_kept import provide_network_findings
 from tierwall.core.diagnostics import Diagnostic, InputError
 from tierwall.explore.findings import finding_item
 from tierwall.explore.manifest import shown_value
-from tierwall.explore.markup import Child, Markup, joined, raw_text, tag
+from tierwall.explore.markup import Child, Markup, joined, raw_text, spoken, tag
 from tierwall.explore.page import (
     ExploredWorld,
     Page,
@@ -204,18 +205,25 @@ def result_body(result: ChangeResult) -> Markup:
     return joined(comparison_body(result.compared, MAX_SHOWN), _findings(result.findings))
 
 
-def comparison_body(compared: PlaneComparison, limit: int | None = None) -> Markup:
-    """Show what differs: a summary, then what opens, closes and alters, so many sentences at most."""
-    items = list(_items(compared))
-    shown: list[Child] = [tag("li", item) for item in items[:limit]]
+def comparison_body(compared: PlaneComparison, limit: int | None = None, size: int | None = None) -> Markup:
+    """Show what differs: a summary, then what opens, closes and alters, so many sentences at most.
+
+    With a `size`, sentences beyond so many bytes are counted, and those that are shown can be filtered.
+    """
+    items = [tag("li", item) for item in _items(compared)]
+    ends = accumulate(len(item.encode()) for item in items)
+    shown: list[Child] = [item for item, end in zip(items[:limit], ends, strict=False) if size is None or end <= size]
     more = len(items) - len(shown) + sum(compared.more.values())
-    if more:
-        shown.append(tag("li", f"and {more:,} more"))
+    label = "Filter these changes" if size is not None else None
+    beyond = tag("p", f"and {more:,} more", class_="more") if more else None
     words = summary(compared)
+    left_out = spoken("; ".join(map(str, compared.cut)))
+    cut = tag("p", "Not all was compared: ", left_out, class_="summary") if compared.cut else None
     return joined(
-        tag("div", tag("h2", words[:1].upper() + words[1:]), role="status"),
-        tag("ul", shown, class_="changes") if shown else None,
-        omission_list((*compared.cut, *compared.not_considered)),
+        tag("div", tag("h2", words[:1].upper() + words[1:]), cut, role="status"),
+        tag("ul", shown, class_="changes", data_filter=label) if shown else None,
+        beyond,
+        omission_list(compared.not_considered),
     )
 
 

@@ -91,7 +91,7 @@ def difference_page(compared: PlaneComparison, view: View) -> Iterator[str]:
     title = f"Changes: {summary(compared)}"
     body = joined(
         opening("What the change does"),
-        comparison_body(replace(compared, not_considered=view.not_considered)),
+        comparison_body(replace(compared, not_considered=view.not_considered), size=MAX_ROWS_BYTES),
     )
     yield from _file(title, body)
 

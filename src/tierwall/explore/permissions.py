@@ -137,12 +137,14 @@ def _row(permission: Permission) -> Markup:
     condition: Child = tag("code", permission.condition) if permission.condition else "—"
     if permission.error:
         condition = f"fails: {permission.error}"
-    verdict = "Conditional" if permission.condition and str(permission.effect) == "Allow" else str(permission.effect)
+    is_if, effect = bool(permission.condition), str(permission.effect)
+    verdict = "Conditional" if is_if and effect == "Allow" else effect
+    words = {"Allow": "Allowed, if", "Deny": "Denied, if"}.get(effect, "") if is_if else ""
     return row(
         ", ".join(permission.verbs),
         ", ".join((*_resources(permission), *permission.urls)) or "—",
         ", ".join(permission.names) or "—",
-        verdict_mark(verdict, "" if verdict != "Conditional" else "Allowed, if"),
+        verdict_mark(verdict, words),
         object_link(permission.policy) if permission.policy is not None else permission.authorizer,
         condition,
     )

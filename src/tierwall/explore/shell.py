@@ -94,10 +94,12 @@ def _footer(page: Page, address: str, source: str) -> Markup:
     separator = "&" if "?" in address else "?"
     command = None
     if page.command:
+        # A line ends between words: an option is not broken at its hyphens.
+        first, *others = (tag("span", word) for word in page.command.split(" "))
         command = tag(
             "p",
             "The same in a terminal: ",
-            tag("code", page.command, id="command"),
+            tag("code", first, [(" ", word) for word in others], id="command"),
             " ",
             tag("button", "Copy", type="button", data_copy="command"),
             class_="command",

@@ -1,10 +1,15 @@
-// Tables that sort and filter. Without this file they are tables all the same.
+// Tables that sort and filter, and lists that filter. Without this file they are tables and lists all the same.
 export function prepare(root) {
   for (const table of root.querySelectorAll("table[data-sortable]")) {
     if (table.dataset.ready) continue;
     table.dataset.ready = "yes";
     table.querySelectorAll("thead th").forEach((head, column) => sortable(table, head, column));
-    if (table.dataset.filter && table.tBodies[0].rows.length > 3) filterable(table);
+    filterable(table, table.tBodies[0].rows, "rows", table.parentElement);
+  }
+  for (const list of root.querySelectorAll("ul[data-filter]")) {
+    if (list.dataset.ready) continue;
+    list.dataset.ready = "yes";
+    filterable(list, list.children, "changes", list);
   }
 }
 
@@ -33,16 +38,18 @@ export function sort(table, by) {
   table.tBodies[0].append(...rows.map(([, row]) => row));
 }
 
-function filterable(table) {
+// Puts a field before a place, which hides the items that lack a word.
+function filterable(holder, items, noun, before) {
+  if (!holder.dataset.filter || items.length <= 3) return;
   const box = document.createElement("label");
   box.className = "rows-filter";
   const field = document.createElement("input");
   field.type = "search";
   const told = document.createElement("span");
   told.setAttribute("role", "status");
-  box.append(table.dataset.filter, field, told);
-  table.parentElement.before(box);
-  const rows = [...table.tBodies[0].rows].map((row) => [row.textContent.toLowerCase(), row]);
+  box.append(holder.dataset.filter, field, told);
+  before.before(box);
+  const rows = [...items].map((item) => [item.textContent.toLowerCase(), item]);
   let waiting;
   field.addEventListener("input", () => {
     clearTimeout(waiting);
@@ -53,7 +60,7 @@ function filterable(table) {
         row.hidden = !words.every((word) => text.includes(word));
         if (!row.hidden) shown += 1;
       }
-      told.textContent = words.length ? `${shown} of ${rows.length} rows` : "";
+      told.textContent = words.length ? `${shown.toLocaleString("en")} of ${rows.length.toLocaleString("en")} ${noun}` : "";
     }, 80);
   });
 }

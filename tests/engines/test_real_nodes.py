@@ -240,6 +240,23 @@ def after_a_storm_everything_is_as_after_a_fresh_start(chart: InstalledChart) ->
         is_everything_in_force(chart)
 
 
+def without_agents_nothing_is_programmed(chart: InstalledChart) -> None:
+    """Nobody writes statuses after the chart has gone, so they must be true before (docs: Remove)."""
+    apply(
+        chart.nodes,
+        {**NOT_FROM_NEAR, "metadata": {"name": "left-over"}, "spec": {**NOT_FROM_NEAR["spec"], "ingress": []}},
+    )
+    is_everything_in_force(chart)
+    chart.kubectl("delete", "daemonset", "tierwall-node-agent", "--cascade=foreground")
+    chart.kubectl("delete", "nodereports", "--all")
+
+    def conditions() -> dict[str, str]:
+        policy = json.loads(chart.nodes.kubectl("get", "adminnetworkpolicy", "left-over", "-o", "json"))
+        return {condition["type"]: condition["reason"] for condition in policy["status"]["conditions"]}
+
+    eventually(lambda: conditions().get("tierwall.io/Programmed") == "NodesMissing", lambda: str(conditions()))
+
+
 def removing_opens_nothing_by_surprise(chart: InstalledChart) -> None:
     nodes = chart.nodes
     nodes.kubectl("delete", "networkpolicies,adminnetworkpolicies", "--all")
@@ -247,6 +264,7 @@ def removing_opens_nothing_by_surprise(chart: InstalledChart) -> None:
         nodes.kubectl("label", "--overwrite", "pod", name, f"app={name}")
     apply(nodes, ONLY_NEAR)
     eventually(lambda: connects(nodes, "near") and not connects(nodes, "far"), "the policy")
+    without_agents_nothing_is_programmed(chart)
     chart.uninstall()
     # Nobody follows the cluster any more; what was in force stays, whatever happens to the policies.
     nodes.kubectl("delete", "networkpolicy", "only-near")

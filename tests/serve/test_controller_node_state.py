@@ -78,7 +78,7 @@ def test_nodes_without_an_agent_or_a_heartbeat_are_missing() -> None:
         NodeFacts("n2", report("n2", NOW), NodeStanding.WITHOUT_AGENT),
     ]
     state = view.state(NOW, [*facts(None), *silent], 0)
-    message = "n0, n1 and n2 have no agent that was heard from in the last 60 s"
+    message = "n0, n1 and n2 have no report of an agent that was heard from in the last 60 s"
     assert said(state, "a") == ("False", "NodesMissing", message)
     assert state.counts == {NodeStanding.WITHOUT_AGENT: 2, SILENT: 1}
     assert said(view.state(NOW, [], 0), "a")[:2] == ("False", "Reconciling")

@@ -119,7 +119,7 @@ class NodesState:
     @property
     def _silence(self) -> str:
         names, has = join_names(self._absent, _MAX_NAMES), "has" if len(self._absent) == 1 else "have"
-        return f"{names} {has} no agent that was heard from in the last {self._timeout:g} s"
+        return f"{names} {has} no report of an agent that was heard from in the last {self._timeout:g} s"
 
     def _lag(self, behind: list[str], reference: Reference) -> str:
         words = f"Not in force yet on {join_names(behind, _MAX_NAMES)}"

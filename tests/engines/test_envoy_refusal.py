@@ -36,6 +36,7 @@ from tierwall.core.protocols import EngineReport
 from tierwall.engines.envoy.config import chain_match, clusters, listeners, policy_compiler, rbac, route_rules
 from tierwall.engines.envoy.config import compile as compiling
 from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
+from tierwall.engines.envoy.config.settings import values
 from tierwall.resources.load import Loader
 from tierwall.serve import envoy as serving
 from tierwall.serve.files import FileSource
@@ -83,6 +84,8 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chain_match, "route_match", poisoned_match)
     monkeypatch.setattr(clusters, "cluster", poisoned_cluster)
     monkeypatch.setattr(listeners, "listener", poisoned_listener)
+    # Key sets are looked at before Envoy gets them.
+    monkeypatch.setattr(values, "check_key_set", lambda text, *path: None)
 
 
 def bad_backend() -> Object:

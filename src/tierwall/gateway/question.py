@@ -35,6 +35,7 @@ from tierwall.core.expectation import Expectation, malformed_expectation
 from tierwall.core.question import Question
 from tierwall.core.reference import full_reference
 from tierwall.core.words import as_given
+from tierwall.engines.envoy.config.closings import closed_at
 from tierwall.gateway.decide import Merger, merger
 from tierwall.gateway.detail import GatewayDetail, Setting, equal_values
 from tierwall.gateway.model.conditional import NO_FACTS, FactError, RequestFacts
@@ -140,7 +141,11 @@ def _answer(mergers: Mapping[Profile, Merger], chosen: Merger, place: RequestPla
             section: tuple(level.label for level in section_levels)
             for section, section_levels in levels(place, chosen.profile).items()
         },
-        notes=(*notes(chosen.snapshot, place), *unenforced_at(chosen, place, merged[chosen.profile])),
+        notes=(
+            *notes(chosen.snapshot, place),
+            *unenforced_at(chosen, place, merged[chosen.profile]),
+            *closed_at(chosen.snapshot, chosen.profile, place),
+        ),
     )
     return Answer(
         plane=GatewayQuestion.plane,

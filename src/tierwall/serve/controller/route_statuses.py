@@ -18,11 +18,10 @@ from tierwall.attach.reach import gateway_graph
 from tierwall.attach.route import RefusedParentRef, RouteOnListener, attach_route
 from tierwall.attach.section import rules
 from tierwall.attach.status import bounded_message
-from tierwall.engines.envoy.config.clusters import backend_address
+from tierwall.engines.envoy.config.backend_addresses import UnresolvedRef, backend_address, unresolved
 from tierwall.engines.envoy.config.listener_problem import ListenerKey, listener_key, served_kinds
 from tierwall.engines.envoy.config.mirrors import mirror_refs
 from tierwall.engines.envoy.config.options import EnvoyOptions
-from tierwall.engines.envoy.config.planned_backends import UnresolvedRef, unresolved
 from tierwall.resources.resource import Identity, Resource, list_of_maps
 from tierwall.resources.snapshot import Snapshot
 from tierwall.serve.controller.compiled_gateways import (

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from ipaddress import IPv6Address
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tierwall.engines.envoy.config.model_backends import model_provider
+from tierwall.attach.place import BACKEND
+from tierwall.engines.envoy.config.model_backends import PathChange, model_provider, provider_of
 from tierwall.engines.envoy.config.options import SocketAddress
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.tool.joined import target_names
@@ -54,6 +55,15 @@ def joined_targets(backend: Resource) -> tuple[BackendTarget, ...]:
         return ()
     targets = _mcp_targets(nested_map(backend.spec, "mcp"))
     return () if isinstance(targets, str) else targets
+
+
+def backend_paths(backend: Resource, of_models: Mapping[str, Any]) -> tuple[PathChange, ...]:
+    """Return what becomes of the paths of requests to a backend; `of_models` are the fields of `backend.ai` there."""
+    provider = provider_of(backend)
+    if provider is not None:
+        return provider.path_changes(of_models.get("routes") or {})
+    target = backend_target(backend) if (backend.group, backend.kind) == BACKEND else ""
+    return (PathChange() if isinstance(target, str) else PathChange(path=target.path),)
 
 
 def _model_target(backend: Resource) -> BackendTarget | str:

@@ -11,34 +11,32 @@ from typing import Any
 
 from envoy.config.route.v3 import route_components_pb2
 
+from tierwall.engines.envoy.config.header_changes import changes_requests
 from tierwall.engines.envoy.config.route_rules import modify_headers
 from tierwall.resources.resource import list_of_maps, nested_map
 
-HINT = "write it in `filters` of the rule; backends that need different ones need rules of their own"
 _ADDED = (
     ("request_headers_to_add", "request_headers_to_remove"),
     ("response_headers_to_add", "response_headers_to_remove"),
 )
 
 
-def backend_changes(filters: object) -> tuple[Any | None, str]:
-    """Return the changes for requests to a backend (None without changes), and the first filter that is refused."""
+def backend_changes(filters: object) -> Any | None:
+    """Return the changes for requests to a backend; None without changes."""
+    if not changes_requests(filters):
+        return None
     out = route_components_pb2.WeightedCluster.ClusterWeight()
     for entry in list_of_maps(filters):
-        kind, unsupported = entry.get("type"), ""
+        kind = entry.get("type")
         if kind == "RequestHeaderModifier":
             change = nested_map(entry, "requestHeaderModifier")
-            unsupported = modify_headers(change, out.request_headers_to_add, out.request_headers_to_remove)
+            modify_headers(change, out.request_headers_to_add, out.request_headers_to_remove)
         elif kind == "ResponseHeaderModifier":
             change = nested_map(entry, "responseHeaderModifier")
-            unsupported = modify_headers(change, out.response_headers_to_add, out.response_headers_to_remove)
-        elif kind == "URLRewrite" and "path" not in nested_map(entry, "urlRewrite"):
-            out.host_rewrite_literal = str(nested_map(entry, "urlRewrite").get("hostname") or "")
+            modify_headers(change, out.response_headers_to_add, out.response_headers_to_remove)
         else:
-            unsupported = f"filter {kind} of a backendRef"
-        if unsupported:
-            return None, unsupported
-    return (out if out.ByteSize() else None), ""
+            out.host_rewrite_literal = str(nested_map(entry, "urlRewrite").get("hostname") or "")
+    return out
 
 
 def add_changes(into: Any, changes: Any | None) -> None:

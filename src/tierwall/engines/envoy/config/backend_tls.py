@@ -12,7 +12,7 @@ from typing import Any
 
 from tierwall.attach.place import GATEWAY_API
 from tierwall.engines.envoy.config.app_protocol import service_port
-from tierwall.engines.envoy.config.clusters import NAME
+from tierwall.engines.envoy.config.backend_addresses import NAME
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.engines.envoy.config.settings.upstream import ClusterChange, tls
 from tierwall.resources.resource import Identity, Resource, list_of_maps, nested_map

@@ -7,7 +7,6 @@ authority of the system. An address from the options is plain HTTP.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,22 +19,16 @@ from envoy.extensions.filters.network.http_connection_manager.v3 import http_con
 from envoy.extensions.transport_sockets.tls.v3 import tls_pb2
 from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2
 
-from tierwall.attach.backend import listening_port
-from tierwall.attach.place import BACKEND
-from tierwall.engines.envoy.config.agentgateway_backends import BackendTarget, backend_target, joined_targets
+from tierwall.engines.envoy.config.agentgateway_backends import BackendTarget
+from tierwall.engines.envoy.config.backend_addresses import backend_address, is_host, service_address
 from tierwall.engines.envoy.config.connections import tcp_keepalive
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import backend_cluster_name, target_cluster_name
 from tierwall.engines.envoy.config.options import EnvoyOptions, SocketAddress
-from tierwall.resources.resource import Resource, nested_map
+from tierwall.resources.resource import Resource
 from tierwall.values.addresses import read_ip
 
 SYSTEM_AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
-# Backends may name any host, and definitions do not check the name.
-NAME = re.compile(
-    r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*",
-    re.ASCII,
-)
 HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 
@@ -56,48 +49,7 @@ def target_cluster(resource: Resource, target: BackendTarget, options: EnvoyOpti
     override = options.endpoints.get(f"{resource.reference}/{target.section}")
     if override is not None:
         return cluster(name, override)
-    return cluster(name, target.address, tls=target.tls) if _is_host(target.address.host) else None
-
-
-def backend_address(
-    resource: Resource, port: int, options: EnvoyOptions, service: Resource | None = None
-) -> tuple[SocketAddress, bool] | None:
-    """Return the address of a backend, or of a port of a Service, and whether it is reached over TLS."""
-    override = options.endpoints.get(str(resource.reference))
-    if override is not None:
-        return override, False
-    if resource.kind == "Service":
-        return (_service_address(resource, port, options), False) if port else None
-    if (resource.group, resource.kind) == BACKEND:
-        target = backend_target(resource)
-        if isinstance(target, str):
-            return None
-        is_known = all(_is_host(each.address.host) for each in joined_targets(resource) or (target,))
-        return (target.address, target.tls) if is_known else None
-    mcp = nested_map(resource.spec, "mcp")
-    port = mcp["port"] if type(mcp.get("port")) is int else 0
-    name, host = mcp.get("serviceName"), mcp.get("hostname")
-    if isinstance(name, str) and NAME.fullmatch(name) and port:
-        return SocketAddress(_dns(name, resource.namespace, options), listening_port(service, port)), False
-    if isinstance(host, str) and _is_host(host) and port:
-        return SocketAddress(host, port), True
-    return None
-
-
-def _is_host(host: str) -> bool:
-    return NAME.fullmatch(host) is not None or read_ip(host) is not None
-
-
-def external_host(resource: Resource, target: BackendTarget | str = "") -> str:
-    """Return the host name of a backend outside the cluster; empty for others, which get the client's host.
-
-    `target` is one of the servers that it joins.
-    """
-    if (resource.group, resource.kind) == BACKEND:
-        target = target or backend_target(resource)
-        return "" if isinstance(target, str) or read_ip(target.address.host) is not None else target.address.host
-    host = nested_map(resource.spec, "mcp").get("hostname")
-    return host if isinstance(host, str) and resource.kind != "Service" else ""
+    return cluster(name, target.address, tls=target.tls) if is_host(target.address.host) else None
 
 
 def authorizer_cluster(
@@ -105,16 +57,8 @@ def authorizer_cluster(
 ) -> Any:
     """Return the cluster of an authorization service that receives only these request headers (None for all)."""
     override = options.endpoints.get(str(service.reference))
-    address = override or _service_address(service, port, options)
+    address = override or service_address(service, port, options)
     return cluster(name, address, http2=grpc, headers=allowed_headers)
-
-
-def _service_address(service: Resource, port: int, options: EnvoyOptions) -> SocketAddress:
-    return SocketAddress(_dns(service.name, service.namespace, options), listening_port(service, port))
-
-
-def _dns(service: str, namespace: str, options: EnvoyOptions) -> str:
-    return f"{service}.{namespace}.svc.{options.cluster_domain}"
 
 
 def cluster(

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tierwall.attach.backend import backend_refs
-from tierwall.attach.place import BACKEND, INFERENCE_POOL, MODEL, ROUTES
+from tierwall.attach.place import BACKEND, MODEL, ROUTES, Place
+from tierwall.attach.reach import RouteRule
 from tierwall.attach.section import sub_backends
 from tierwall.attach.target import GATEWAY_POLICIES, attachments
 from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.reference import Reference
 from tierwall.core.source import Path
-from tierwall.engines.envoy.config.agentgateway_backends import HINT, backend_target
 from tierwall.engines.envoy.config.cel_expression import Inexpressible, translated
+from tierwall.engines.envoy.config.closings import NOT_SERVED, every_closing, not_served
 from tierwall.engines.envoy.config.options import MAX_PROGRAM_SIZE
 from tierwall.engines.envoy.config.patterns import check_http_match
 from tierwall.engines.envoy.config.policy_limits import RuleOverLimit, check_limits
@@ -29,11 +31,6 @@ from tierwall.tool.model import model
 from tierwall.tool.rules import AccessPolicy, AccessRule
 
 INEXPRESSIBLE, OVER_LIMIT, NOT_ENFORCED = "TW651", "TW660", "TW662"
-# Backends that only agentgateway serves, with what to write instead.
-_NOT_SERVED = {
-    INFERENCE_POOL: "refer to a Service",
-    MODEL: "refer to an AgentgatewayBackend with one provider of models",
-}
 
 
 def envoy_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
@@ -44,41 +41,42 @@ def envoy_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
         if not policy.closed:
             yield from _findings(policy)
     for settings in attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies:
-        yield from _not_enforced(settings, unenforced_settings(settings))
+        yield from _not_enforced(settings, settings.reference, unenforced_settings(settings))
     for backend in snapshot.of_kind(*BACKEND):
         if is_valid(snapshot, backend):
             yield from _backend_findings(backend)
     for route in (route for kind in ROUTES for route in snapshot.of_kind(*kind)):
         for ref in backend_refs(route):
-            yield from _inline_findings(route, ref.value.get("policies"), (*ref.path, "policies"))
-            if ref.place.key in _NOT_SERVED:
+            source = Reference(route.kind, route.namespace, route.name, RouteRule(route, ref.rule).label)
+            yield from _inline_findings(route, source, ref.value.get("policies"), (*ref.path, "policies"))
+            if ref.place.key in NOT_SERVED:
                 message = f"Envoy does not serve {ref.place}: requests to it are answered with 500"
-                yield route.diagnostic(NOT_ENFORCED, message, ref.path, hint=_NOT_SERVED[ref.place.key])
+                yield route.diagnostic(NOT_ENFORCED, message, ref.path, hint=NOT_SERVED[ref.place.key])
+    for closing in every_closing(snapshot):
+        yield closing.finding(NOT_ENFORCED)
     for model_object in snapshot.of_kind(*MODEL):
         message = f"Envoy does not serve {model_object.reference}: no request gets to it"
-        yield model_object.diagnostic(NOT_ENFORCED, message, ("spec",), hint=_NOT_SERVED[MODEL])
+        yield model_object.diagnostic(NOT_ENFORCED, message, ("spec",), hint=NOT_SERVED[MODEL])
 
 
 def _backend_findings(backend: Resource) -> Iterator[Diagnostic]:
     """Yield what Envoy does not serve of a backend, and what it does not enforce of its inline settings."""
-    target = backend_target(backend)
-    if isinstance(target, str):
-        message = f"Envoy does not serve {backend.reference}: {target} is not supported; requests to it are answered"
-        yield backend.diagnostic(NOT_ENFORCED, f"{message} with 500", ("spec",), hint=HINT)
-    yield from _inline_findings(backend, backend.spec.get("policies"), ("spec", "policies"))
+    if (unserved := not_served(backend)) is not None:
+        yield unserved.diagnostic(NOT_ENFORCED)
+    yield from _inline_findings(backend, backend.reference, backend.spec.get("policies"), ("spec", "policies"))
     for sub in sub_backends(backend):
-        yield from _inline_findings(backend, sub.policies, sub.path)
+        yield from _inline_findings(backend, Place.of(backend, sub.name).reference, sub.policies, sub.path)
 
 
-def _inline_findings(owner: Resource, policies: object, path: Path) -> Iterator[Diagnostic]:
+def _inline_findings(owner: Resource, source: Reference, policies: object, path: Path) -> Iterator[Diagnostic]:
     for written in written_fields("backend", policies):
         parts = (part._replace(path=(*path, *part.path)) for part in unenforced_parts(written))
-        yield from _not_enforced(owner, parts)
+        yield from _not_enforced(owner, source, parts)
 
 
-def _not_enforced(owner: Resource, parts: Iterable[UnenforcedSetting]) -> Iterator[Diagnostic]:
+def _not_enforced(owner: Resource, source: Reference, parts: Iterable[UnenforcedSetting]) -> Iterator[Diagnostic]:
     for part in parts:
-        message = f"Envoy does not enforce `{part.name}` of {owner.reference}: {part.words}; {part.effect}"
+        message = f"Envoy does not enforce `{part.name}` of {source}: {part.words}; {part.effect}"
         yield owner.diagnostic(NOT_ENFORCED, message, part.path, key=True)
 
 

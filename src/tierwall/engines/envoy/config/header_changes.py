@@ -13,13 +13,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tierwall.engines.envoy.config.names import HEADER_PREFIX, OVERRIDE_HEADERS
-from tierwall.resources.resource import list_of_maps
+from tierwall.resources.resource import list_of_maps, nested_map
 
 TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _PROTECTED = frozenset(("host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"))
 _PREFIXES = (HEADER_PREFIX, "mcp-")
 _CALLER = "x-forwarded-client-"
+# The parts of a filter, or of a setting, that changes headers, and the filters that do.
+_PARTS = ("set", "add", "remove")
+_MODIFIERS = {"RequestHeaderModifier": "requestHeaderModifier", "ResponseHeaderModifier": "responseHeaderModifier"}
+REFERENCE_HINT = "write it in `filters` of the rule; backends that need different ones need rules of their own"
 
 
 class HeaderProblem(NamedTuple):
@@ -50,3 +54,36 @@ def header_problems(value: Mapping[str, Any]) -> Iterator[HeaderProblem]:
     for number, name in enumerate(removed if isinstance(removed, list) else ()):
         if is_protected(str(name), removes=True):
             yield HeaderProblem(f"a change of header `{name}`", ("remove", number))
+
+
+def changes_headers(value: Mapping[str, Any]) -> bool:
+    """Whether a `set`, `add` or `remove` changes anything."""
+    return any(value.get(part) for part in _PARTS)
+
+
+def headers_of_filter(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the changes of headers of a filter (Gateway API, `HTTPHeaderFilter`); empty for other filters."""
+    return nested_map(entry, _MODIFIERS.get(str(entry.get("type")), ""))
+
+
+def host_of_filter(entry: Mapping[str, Any]) -> str:
+    """Return the host that a filter gives requests, or an empty string."""
+    rewrite = nested_map(entry, "urlRewrite") if entry.get("type") == "URLRewrite" else {}
+    return str(rewrite.get("hostname") or "")
+
+
+def changes_requests(filters: object) -> bool:
+    """Whether filters change headers or the host of requests or responses."""
+    entries = list(list_of_maps(filters))
+    return any(host_of_filter(entry) or changes_headers(headers_of_filter(entry)) for entry in entries)
+
+
+def reference_problem(filters: object) -> str:
+    """Return the first filter of a backendRef that Envoy cannot apply, or an empty string."""
+    for entry in list_of_maps(filters):
+        kind = str(entry.get("type"))
+        if kind not in _MODIFIERS and (kind != "URLRewrite" or "path" in nested_map(entry, "urlRewrite")):
+            return f"filter {kind} of a backendRef"
+        for problem in header_problems(headers_of_filter(entry)):
+            return problem.message
+    return ""

@@ -11,7 +11,7 @@ the changed message matches another rule, it goes nowhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -28,16 +28,6 @@ from tierwall.tool.request import SESSION_HEADER
 _SLICES = "slices.lua"
 # What the scripts know of a server.
 _PARTS = ("cluster", "host", "path")
-SEVERAL = "a rule with several backends, one of which joins MCP servers,"
-COPIES = "a copy of requests to joined MCP servers"
-FILTERS = "a backendRef with filters that leads to joined MCP servers"
-DIFFERENT = "joined MCP servers with different settings for requests"
-HINTS: Mapping[str, str] = {
-    SEVERAL: "give the joined servers a rule of their own",
-    COPIES: "mirror the routes of the single servers",
-    FILTERS: "leave the filters out",
-    DIFFERENT: "write them for the whole backend, or give the server a backend and a path of its own",
-}
 
 
 def choosing_filter() -> Any:
@@ -52,20 +42,6 @@ def joining_filter() -> Any:
     """Return the filter that asks several servers; it comes behind all others."""
     script = script_filter("join.lua", {"OVERRIDES": set_of(OVERRIDE_HEADERS)}, _SLICES)
     return hcm_pb2.HttpFilter(name=JOIN, typed_config=script, disabled=True)
-
-
-def differing(filters: Sequence[MessageFilters], ours: Sequence[str]) -> bool:
-    """Whether settings treat requests to one server otherwise than those to another.
-
-    `ours` are the filters whose settings contain the name of the server.
-    """
-    return len({(each.judging, *_parts(each, ours)) for each in filters}) > 1
-
-
-def _parts(filters: MessageFilters, ours: Sequence[str]) -> Iterator[tuple[str, str, bytes]]:
-    for kind, settings in (("messages", filters.of_messages), ("plain", filters.of_plain)):
-        for name in sorted(settings):
-            yield kind, name, b"" if name in ours else settings[name].SerializeToString(deterministic=True)
 
 
 def joining(backend: Resource, targets: Mapping[str, tuple[str, str, str]], place: str) -> MessageFilters:
@@ -97,13 +73,3 @@ def lead_to(message: Any, target: str) -> None:
     message.name = f"{message.name}#{target}"
     message.match.headers.add(name=TARGET, string_match={"exact": target})
     message.response_headers_to_remove.append(SESSION_HEADER)
-
-
-def obstacle(message: Any, keeps_host: bool) -> str:
-    """Return what of a route would not hold where a script asks the servers, or an empty string."""
-    if message.route.host_rewrite_literal or keeps_host:
-        return "a change of the host in front of joined MCP servers"
-    changes = (message.request_headers_to_add, message.request_headers_to_remove, message.response_headers_to_add)
-    if any(changes) or any(name != SESSION_HEADER for name in message.response_headers_to_remove):
-        return "a change of headers in front of joined MCP servers"
-    return "a copy of requests to joined MCP servers" if message.route.request_mirror_policies else ""

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tierwall.attach.backend import BackendRef, referenced_place
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.engines.envoy.config.policy_compiler import Protection
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
+
+if TYPE_CHECKING:
+    from tierwall.engines.envoy.config.policy_compiler import Protection
 
 HINT = "let the policies of both backends be on the Gateway, or remove the filter"
 

@@ -7,6 +7,7 @@ does not judge contents, so a provider that does is not served.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -27,6 +28,10 @@ _UNCHANGED = ("Passthrough", "Detect")
 _DEFAULT, _EVERY_PATH = "Completions", "*"
 _HOSTS = {"openai": "api.openai.com", "anthropic": "api.anthropic.com"}
 ANTHROPIC = "anthropic"
+# How the problem of a request begins that Envoy would have to translate.
+OF_TYPE = "a request of type"
+# What routes and the script need of `backend.ai`.
+OF_MODELS = tuple(f"backend.ai.{name}" for name in ("routes", "defaults", "overrides", "modelAliases"))
 
 
 class PathChange(NamedTuple):
@@ -78,7 +83,7 @@ class ModelBackend(NamedTuple):
     def _change(self, suffix: str, kind: str) -> PathChange:
         ends = self._paths
         if kind not in _UNCHANGED and kind not in ends:
-            return PathChange(suffix, problem=f"a request of type {kind} (`backend.ai.routes`) to provider {self.kind}")
+            return PathChange(suffix, problem=f"{OF_TYPE} {kind} (`backend.ai.routes`) to provider {self.kind}")
         path, prefix = self.value.get("path"), str(self.value.get("pathPrefix") or "").rstrip("/")
         passes = kind in _UNCHANGED
         if isinstance(path, str):
@@ -144,3 +149,22 @@ def unusable_routes(changes: Sequence[PathChange], max_program_size: int) -> str
     """Return the first suffix that is too long for Envoy, or an empty string."""
     too_long = (change.suffix for change in changes if pattern_problem(change.pattern, max_program_size))
     return next((f"suffix `{suffix}`, which is too long for Envoy," for suffix in too_long), "")
+
+
+def field_changes(provider: ModelBackend, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `model.lua` changes in requests to a provider; `values` are the fields of `backend.ai` in force."""
+    return dict(_field_changes(provider, values))
+
+
+def _field_changes(provider: ModelBackend, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    if provider.model:
+        yield "model", json.dumps(provider.model)
+    for name, field in (("set", "overrides"), ("defaults", "defaults")):
+        if entries := {entry["field"]: json.dumps(entry["value"]) for entry in list_of_maps(values.get(field))}:
+            yield name, entries
+    aliases: Mapping[str, str] = values.get("modelAliases") or {}
+    if exact := {alias: json.dumps(model) for alias, model in aliases.items() if "*" not in alias}:
+        yield "aliases", exact
+    patterns = sorted((alias for alias in aliases if "*" in alias), key=lambda alias: (-len(alias), alias))
+    if patterns:
+        yield "patterns", [{"parts": alias.split("*"), "model": json.dumps(aliases[alias])} for alias in patterns]

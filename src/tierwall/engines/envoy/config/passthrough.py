@@ -25,11 +25,12 @@ from tierwall.attach.target import GATEWAY_POLICIES, attachments
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.reference import Reference
 from tierwall.engines.envoy.config import backend_tls, clusters
+from tierwall.engines.envoy.config.backend_addresses import backend_address, unresolved
 from tierwall.engines.envoy.config.host_names import most_specific
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import NOWHERE, stream_cluster_name
 from tierwall.engines.envoy.config.options import EnvoyOptions
-from tierwall.engines.envoy.config.planned_backends import NO_BACKEND, UNSUPPORTED, unresolved
+from tierwall.engines.envoy.config.planned_backends import NO_BACKEND, UNSUPPORTED
 from tierwall.resources.resource import Identity, Resource, nested_map
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import is_understood
@@ -130,7 +131,7 @@ class StreamPlanner:
 
     def _backend(self, gateway: Resource, listener: Listener, ref: BackendRef, weight: int) -> StreamBackend:
         resource = ref.place.resource(self._snapshot) if unresolved(self._snapshot, ref) is None else None
-        located = clusters.backend_address(resource, ref.port, self._options) if resource is not None else None
+        located = backend_address(resource, ref.port, self._options) if resource is not None else None
         if resource is None or located is None or ref.place.key != SERVICE:
             message = f"backend {ref.place} of {ref.route.reference} is not a port of a Service: connections are closed"
             self.diagnostics.append(ref.route.diagnostic(NO_BACKEND, message, ref.path))

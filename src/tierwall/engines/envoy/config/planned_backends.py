@@ -8,19 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from envoy.config.core.v3 import base_pb2
 from msgspec import Struct, structs
 
-from tierwall.attach.backend import BackendRef, backend_refs, is_permitted
-from tierwall.attach.delegation import children, selected_routes
+from tierwall.attach.backend import BackendRef, backend_refs
 from tierwall.attach.listener import Listener
-from tierwall.attach.place import BACKEND, SERVICE
+from tierwall.attach.place import BACKEND
 from tierwall.attach.reach import RouteRule
 from tierwall.attach.section import rules
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.core.words import join_names
 from tierwall.engines.envoy.config import (
     app_protocol,
     backend_ref_filters,
@@ -32,24 +30,28 @@ from tierwall.engines.envoy.config import (
 from tierwall.engines.envoy.config.agentgateway_backends import (
     HINT,
     BackendTarget,
+    backend_paths,
     backend_target,
     joined_targets,
 )
+from tierwall.engines.envoy.config.backend_addresses import external_host, unresolved
 from tierwall.engines.envoy.config.chain_rule import mirroring_rule
+from tierwall.engines.envoy.config.closings import refused_backend
 from tierwall.engines.envoy.config.fence import ObjectFence
 from tierwall.engines.envoy.config.grpc_routes import is_grpc
+from tierwall.engines.envoy.config.header_changes import REFERENCE_HINT, changes_requests, reference_problem
+from tierwall.engines.envoy.config.joined_limits import COPIES, DIFFERENT, FILTERS, HINTS, SEVERAL, differ
 from tierwall.engines.envoy.config.model_backends import PathChange, provider_of, unusable_routes
 from tierwall.engines.envoy.config.names import PLACE, backend_cluster_name, backend_of_cluster
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.settings.compiler import SettingsCompiler
-from tierwall.engines.envoy.config.settings.mcp_rules import MCP_RULES, MessageFilters
+from tierwall.engines.envoy.config.settings.mcp_rules import MessageFilters
 from tierwall.engines.envoy.config.settings.model_fields import model_filters
 from tierwall.engines.envoy.config.settings.model_headers import header_changes
 from tierwall.engines.envoy.config.settings.places import place_of
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
-from tierwall.tool.model import BACKENDS
 
 UNSUPPORTED, NO_BACKEND = "TW655", "TW656"
 
@@ -74,8 +76,9 @@ class RouteBackend(Struct, frozen=True, eq=False):
     unsupported: str = ""
     # Whether that is the mistake of a policy, whose status says so: the route itself is as it should be.
     has_policy_mistake: bool = False
-    # The policies whose settings it has.
+    # The policies whose settings it has, and whether these judge or change requests by filters.
     settings: frozenset[Identity] = frozenset()
+    judges_requests: bool = False
     # The name of an MCP server, and the servers that a backend joins (`joined_backends`).
     target: str = ""
     targets: tuple[RouteBackend, ...] = ()
@@ -83,13 +86,6 @@ class RouteBackend(Struct, frozen=True, eq=False):
 
 # A backend that gets copies, and the share of the requests that are copied.
 Mirror = tuple[RouteBackend, Fraction]
-
-
-class UnresolvedRef(NamedTuple):
-    """A backendRef that leads nowhere: the reason that the status of the route has (Gateway API, `ResolvedRefs`)."""
-
-    reason: str
-    message: str
 
 
 class BackendPlanner:
@@ -111,8 +107,7 @@ class BackendPlanner:
         refs = [ref for ref in backend_refs(route) if ref.rule == number and ref.weight]
         backends = tuple(self._backend(gateway, listener, chain, ref) for ref in refs)
         if len(refs) > 1 and any(backend.targets for backend in backends):
-            hint = joined_backends.HINTS[joined_backends.SEVERAL]
-            return tuple(self._closed_backend(gateway, listener, ref, joined_backends.SEVERAL, hint) for ref in refs)
+            return tuple(self._closed_backend(gateway, listener, ref, SEVERAL, HINTS[SEVERAL]) for ref in refs)
         return backends
 
     def mirrors(self, gateway: Resource, listener: Listener, chain: Sequence[RouteRule]) -> tuple[Mirror, ...]:
@@ -128,18 +123,16 @@ class BackendPlanner:
         self, gateway: Resource, listener: Listener, chain: Sequence[RouteRule], ref: BackendRef
     ) -> RouteBackend:
         resource = ref.place.resource(self._snapshot) if unresolved(self._snapshot, ref) is None else None
-        paths: tuple[PathChange, ...] = (PathChange(),)
         if resource is not None and ref.place.key == BACKEND:
             target = backend_target(resource)
             if isinstance(target, str):
                 return self._closed_backend(gateway, listener, ref, target, HINT)
             if servers := joined_targets(resource):
                 return self._joined(gateway, listener, chain, ref, resource, servers)
-            paths = (PathChange(path=target.path),)
         cluster = self._cluster(resource, ref.port) if resource is not None else None
         if resource is None or cluster is None:
             return self._missing(gateway, listener, ref)
-        return self._served(gateway, listener, chain, ref, resource, cluster, clusters.external_host(resource), paths)
+        return self._served(gateway, listener, chain, ref, resource, cluster, external_host(resource))
 
     def _missing(self, gateway: Resource, listener: Listener, ref: BackendRef) -> RouteBackend:
         effect = "are not made" if isinstance(ref, mirrors.MirrorRef) else "are answered with 500"
@@ -159,10 +152,12 @@ class BackendPlanner:
         """Return a backend that joins MCP servers, with each of them."""
 
         def closed(problem: str) -> RouteBackend:
-            return self._closed_backend(gateway, listener, ref, problem, joined_backends.HINTS[problem])
+            return self._closed_backend(gateway, listener, ref, problem, HINTS[problem])
 
         if isinstance(ref, mirrors.MirrorRef):
-            return closed(joined_backends.COPIES)
+            return closed(COPIES)
+        if changes_requests(filters := ref.value.get("filters")) and not reference_problem(filters):
+            return closed(FILTERS)
         members: list[RouteBackend] = []
         words = "requests to it are answered with 500"
         for server in servers:
@@ -170,19 +165,18 @@ class BackendPlanner:
             cluster = self._fence.guard(resource, words, make)
             if cluster is None:
                 return self._missing(gateway, listener, ref)
-            host = clusters.external_host(resource, server)
-            paths = (PathChange(path=server.path),)
-            member = self._served(gateway, listener, chain, ref, resource, cluster, host, paths, server.section)
+            host = external_host(resource, server)
+            member = self._served(gateway, listener, chain, ref, resource, cluster, host, server)
             if member.cluster is None:
                 return member
-            if member.changes is not None:
-                return closed(joined_backends.FILTERS)
             members.append(member)
-        if joined_backends.differing([member.messages for member in members], (MCP_RULES,)):
-            return closed(joined_backends.DIFFERENT)
+        there = place_of(gateway, listener, chain)
+        read = self._settings.reader.of_backend
+        if differ([read(there, resource, ref.port, server.section)[1] for server in servers]):
+            return closed(DIFFERENT)
         places = {member.target: (member.cluster or "", member.host, member.paths[0].path) for member in members}
         numbers = [number for _, number in chain]
-        joining = joined_backends.joining(resource, places, f"{place_of(gateway, listener, chain)} {numbers}")
+        joining = joined_backends.joining(resource, places, f"{there} {numbers}")
         each = tuple(
             structs.replace(member, messages=member.messages | joined_backends.entering(joining)) for member in members
         )
@@ -203,13 +197,12 @@ class BackendPlanner:
         resource: Resource,
         cluster: Any,
         host: str,
-        paths: tuple[PathChange, ...],
-        target: str = "",
+        server: BackendTarget | None = None,
     ) -> RouteBackend:
-        """Return a backend with the settings in force there; `target` is one of the servers that it joins."""
-        changes, unsupported = backend_ref_filters.backend_changes(ref.value.get("filters"))
-        if unsupported:
-            return self._closed_backend(gateway, listener, ref, unsupported, backend_ref_filters.HINT)
+        """Return a backend with the settings in force there, or one of the servers that it joins."""
+        if unsupported := reference_problem(ref.value.get("filters")):
+            return self._closed_backend(gateway, listener, ref, unsupported, REFERENCE_HINT)
+        target = server.section if server is not None else ""
         settings = self._settings.backend(place_of(gateway, listener, chain), resource, ref.port, target)
         if settings.closed:
             return RouteBackend(gateway, listener, ref.weight, unsupported=settings.closed)
@@ -224,8 +217,8 @@ class BackendPlanner:
                 closed = self._closed_backend(gateway, listener, ref, part, backend_tls.HINT, problem)
                 return structs.replace(closed, has_policy_mistake=True)
         messages = settings.messages
+        paths = backend_paths(resource, settings.model_fields) if server is None else (PathChange(path=server.path),)
         if (provider := provider_of(resource)) is not None:
-            paths = provider.path_changes(settings.model_fields.get("routes") or {})
             if unsupported := unusable_routes(paths, self._options.max_program_size):
                 return self._closed_backend(gateway, listener, ref, unsupported, HINT)
             by_protocol += header_changes(provider)
@@ -242,10 +235,11 @@ class BackendPlanner:
             resource,
             cluster.name,
             host,
-            changes,
+            backend_ref_filters.backend_changes(ref.value.get("filters")),
             messages,
             paths,
             settings=policies,
+            judges_requests=settings.judges_requests,
             target=target,
         )
 
@@ -259,9 +253,7 @@ class BackendPlanner:
         problem: str = "",
     ) -> RouteBackend:
         """Return a backend whose requests are answered with 500, because a part of what it needs is not supported."""
-        problem = problem or f"{unsupported} is not supported"
-        message = f"{problem}: requests to {ref.place} are answered with 500"
-        self.diagnostics.append(ref.route.diagnostic(UNSUPPORTED, message, ref.path, hint=hint))
+        self.diagnostics.append(refused_backend(ref, unsupported, hint, problem).diagnostic(UNSUPPORTED))
         return RouteBackend(gateway, listener, ref.weight, unsupported=unsupported)
 
     def _cluster(self, backend: Resource, port: int) -> Any | None:
@@ -270,32 +262,6 @@ class BackendPlanner:
         return self._fence.guard(
             backend, words, lambda: clusters.backend_cluster(backend, port, self._options, service)
         )
-
-
-def unresolved(snapshot: Snapshot, ref: BackendRef) -> UnresolvedRef | None:
-    """Return why a backendRef does not lead to a backend or to other routes, or None if it does."""
-    if ref.delegates:
-        return _without_children(snapshot, ref)
-    if ref.place.key not in (*BACKENDS, SERVICE, BACKEND):
-        words = "a backend must be a Service, an XBackend or an AgentgatewayBackend"
-        return UnresolvedRef("InvalidKind", f"{ref.place}: {words}")
-    if not is_permitted(snapshot, ref.route, ref.place):
-        words = f"no ReferenceGrant in namespace {ref.place.namespace} permits {ref.place}"
-        return UnresolvedRef("RefNotPermitted", words)
-    if ref.place.resource(snapshot) is None:
-        return UnresolvedRef("BackendNotFound", f"{ref.place} does not exist")
-    return None
-
-
-def _without_children(snapshot: Snapshot, ref: BackendRef) -> UnresolvedRef | None:
-    """Return why a backendRef does not lead to any other route, or None if it does."""
-    if children(snapshot, ref):
-        return None
-    selected = selected_routes(snapshot, ref)
-    if not selected:
-        return UnresolvedRef("BackendNotFound", f"{ref.place} does not exist")
-    names = join_names([str(route.reference) for route in selected])
-    return UnresolvedRef("RefNotPermitted", f"{ref.route.reference} is not accepted as parent by {names}")
 
 
 def backends_of_routes(backends: tuple[RouteBackend, ...]) -> Iterator[tuple[tuple[RouteBackend, ...], PathChange]]:

@@ -23,11 +23,13 @@ from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy.config import joined_backends, mirrors, rule_settings
 from tierwall.engines.envoy.config.chain_match import SEVERAL_PATTERNS, chain_matches, path_problem
 from tierwall.engines.envoy.config.chain_rule import chain_rule, replaces_prefix
+from tierwall.engines.envoy.config.closings import closed_rule, refused_rule
 from tierwall.engines.envoy.config.delegated_routes import HINTS as DELEGATION_HINTS
 from tierwall.engines.envoy.config.delegated_routes import REFUSED, ChainEnd, ChainFollower
 from tierwall.engines.envoy.config.fence import ObjectFence
 from tierwall.engines.envoy.config.grpc_routes import grpc_precedence, http_match, is_grpc
 from tierwall.engines.envoy.config.host_names import most_specific, wider_names
+from tierwall.engines.envoy.config.joined_limits import DIFFERENT_PATHS, JUDGED_COPY, obstacle
 from tierwall.engines.envoy.config.model_backends import PathChange, unread_path
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.planned_backends import (
@@ -40,10 +42,9 @@ from tierwall.engines.envoy.config.planned_backends import (
 )
 from tierwall.engines.envoy.config.route_rules import apply_filters, hint_about, is_plain, plain_match, precedence
 from tierwall.engines.envoy.config.settings.compiler import SettingsCompiler
-from tierwall.engines.envoy.config.settings.filters import MODEL
+from tierwall.engines.envoy.config.settings.filters import MODEL, refuse_repeats
 from tierwall.engines.envoy.config.settings.places import place_of
 from tierwall.engines.envoy.config.settings.redirects import can_be_limited, limited_redirect
-from tierwall.engines.envoy.config.settings.repeated_headers import refuse_repeats
 from tierwall.engines.envoy.config.settings.route_settings import RouteSettings
 from tierwall.engines.envoy.config.settings.traffic import is_answered
 from tierwall.resources.resource import Identity, Resource, list_of_maps
@@ -237,7 +238,7 @@ class RoutePlanner:
     def _planned_end(
         self, gateway: Resource, listener: Listener, end: ChainEnd, parts: _RuleParts
     ) -> Iterator[PlannedRoute]:
-        route, number = end.last
+        route = end.last.route
         settings, size = parts.settings, self._options.max_program_size
         rule = chain_rule(end.chain, settings.overruling)
         matches = [http_match(match) if is_grpc(route) else match for match in end.matches]
@@ -258,10 +259,10 @@ class RoutePlanner:
             parts_here = parts._replace(backends=backends)
             planned = self._route(message, unsupported, end, matches, rule, parts_here, change)
             refuse_repeats(message, settings.messages.judging.union(*(to.messages.judging for to in backends)))
-            with_settings = _with_settings(planned, settings)
+            with_settings = _with_settings(planned, settings, rule)
             if with_settings.unsupported and not planned.unsupported and not settings.closed:
-                problem = f"{with_settings.unsupported}: the rule answers 500"
-                self._diagnostics.append(route.diagnostic(UNSUPPORTED, problem, ("spec", "rules", number)))
+                closing = closed_rule(end.last, with_settings.unsupported)
+                self._diagnostics.append(closing.diagnostic(UNSUPPORTED))
             yield with_settings
 
     def _route(
@@ -280,15 +281,14 @@ class RoutePlanner:
             unsupported = unsupported or rule_settings.apply_settings(message, rule)
         paths = {backend.paths for backend in backends if backend.cluster is not None}
         if len(paths) > 1:
-            unsupported = unsupported or "a rule whose backends have different paths"
+            unsupported = unsupported or DIFFERENT_PATHS
         elif has_backend and not message.HasField("redirect"):
             unsupported = unsupported or change.problem or unread_path(rule, next(iter(paths)))
             change.apply(message.route)
         # A copy that cannot be made as it should be is not left out: somebody counts on it.
         unsupported = unsupported or next((copy.unsupported for copy, _ in copies if copy.unsupported), "")
-        if any(copy.messages.of_messages for copy, _ in copies):
-            # Copies are made behind all filters.
-            unsupported = unsupported or "a copy to a backend whose settings judge requests"
+        if any(copy.judges_requests for copy, _ in copies):
+            unsupported = unsupported or JUDGED_COPY
         of_backends = (backend.unsupported for backend in backends if not backend.has_policy_mistake)
         problems = dict.fromkeys(filter(None, (unsupported, *of_backends)))
         if unsupported:
@@ -333,12 +333,12 @@ def _failing(end: ChainEnd, options: EnvoyOptions) -> list[PlannedRoute]:
 
 def _not_supported(end: ChainEnd, problem: str) -> Diagnostic:
     """Return the diagnostic of a rule that answers 500."""
-    effect = "gets no requests" if problem == SEVERAL_PATTERNS else "answers 500"
-    message, words = f"{problem} is not supported: the rule {effect}", HINTS.get(problem) or hint_about(problem)
-    return end.last.route.diagnostic(UNSUPPORTED, message, ("spec", "rules"), hint=words)
+    effect = "gets no requests" if problem == SEVERAL_PATTERNS else ""
+    hint = HINTS.get(problem) or hint_about(problem)
+    return refused_rule(end.last.route, problem, hint, effect).diagnostic(UNSUPPORTED)
 
 
-def _with_settings(planned: PlannedRoute, settings: RouteSettings) -> PlannedRoute:
+def _with_settings(planned: PlannedRoute, settings: RouteSettings, rule: Mapping[str, Any]) -> PlannedRoute:
     """Return a planned route with the settings of policies, or closed if Envoy cannot enforce one that restricts."""
     if planned.fails and not settings.closed:
         return replace(planned, settings=settings.policies)
@@ -350,11 +350,13 @@ def _with_settings(planned: PlannedRoute, settings: RouteSettings) -> PlannedRou
     if settings.is_limited and can_be_limited(planned.message):
         limited_redirect(planned.message)(planned.message)
     unsupported = settings.apply(planned.message)
-    if any(to.target or to.targets for to in planned.backends):
-        unsupported = unsupported or joined_backends.obstacle(planned.message, settings.keeps_host)
+    is_answering = bool(planned.backends) and is_answered(planned.message)
+    if not is_answering and any(to.target or to.targets for to in planned.backends):
+        is_copied = bool(planned.message.route.request_mirror_policies)
+        unsupported = unsupported or obstacle(rule, settings.fields, is_copied)
     if unsupported:
-        return _with_settings(planned, RouteSettings(unsupported, settings.policies))
-    if planned.backends and is_answered(planned.message):
+        return _with_settings(planned, RouteSettings(unsupported, settings.policies), rule)
+    if is_answering:
         return replace(_unserved(planned), unsupported="", settings=settings.policies)
     backends = planned.backends
     if settings.keeps_host:

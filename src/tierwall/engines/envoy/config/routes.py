@@ -39,8 +39,8 @@ from tierwall.engines.envoy.config.planned_backends import RouteBackend
 from tierwall.engines.envoy.config.policy_compiler import NO_PROTECTION, PolicyCompiler, Protection
 from tierwall.engines.envoy.config.route_plan import CLOSED, PlannedRoute, RoutePlan
 from tierwall.engines.envoy.config.route_rules import method_matcher
+from tierwall.engines.envoy.config.settings.filters import refuse_repeats
 from tierwall.engines.envoy.config.settings.mcp_rules import MessageFilters
-from tierwall.engines.envoy.config.settings.repeated_headers import refuse_repeats
 from tierwall.tool.model import backend_of
 
 # The checkpoint names of each destination.

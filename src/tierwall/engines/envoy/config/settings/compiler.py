@@ -10,12 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tierwall.attach.listener import Listener
-from tierwall.attach.place import BACKEND, SERVICE
 from tierwall.core.diagnostics import Diagnostic
-from tierwall.engines.envoy.config.agentgateway_backends import backend_target
-from tierwall.engines.envoy.config.chain_rule import native_setters
 from tierwall.engines.envoy.config.fence import failure
-from tierwall.engines.envoy.config.model_backends import ANTHROPIC, provider_of
+from tierwall.engines.envoy.config.joined_limits import judges_requests
+from tierwall.engines.envoy.config.model_backends import ANTHROPIC, OF_MODELS, provider_of
 from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.engines.envoy.config.settings import (
     authentication,
@@ -42,13 +40,13 @@ from tierwall.engines.envoy.config.settings.filters import (
     choosing_filter,
 )
 from tierwall.engines.envoy.config.settings.mcp_rules import MessageFilters, mcp_rules
-from tierwall.engines.envoy.config.settings.model_fields import OF_MODELS
 from tierwall.engines.envoy.config.settings.places import (
     EffectiveField,
     PlaceSettings,
     SettingsReader,
-    chain_position,
+    counting,
     field_not_enforced,
+    overruling,
     place_of,
 )
 from tierwall.engines.envoy.config.settings.repeated_headers import judging_headers
@@ -60,7 +58,7 @@ from tierwall.engines.envoy.config.settings.transformation import backend_transf
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.gateway.decide import Candidate
 from tierwall.gateway.model.enforcement import restricts
-from tierwall.gateway.model.fields import PHASES, Phase
+from tierwall.gateway.model.fields import Phase
 from tierwall.gateway.model.places import RequestPlace
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
@@ -76,7 +74,7 @@ class SettingsCompiler:
     def __init__(self, snapshot: Snapshot, options: EnvoyOptions, refused: Mapping[Identity, str]) -> None:
         self._snapshot = snapshot
         self._options = options
-        self._reader = SettingsReader(snapshot, options.profile, refused)
+        self.reader = SettingsReader(snapshot, options.profile, refused)
         self._diagnostics: dict[Diagnostic, None] = {}
         self._tokens: dict[str, authentication.TokenRequirement] = {}
         self._limits: dict[str, limits.LocalLimit] = {}
@@ -100,7 +98,7 @@ class SettingsCompiler:
         What Envoy cannot enforce of them closes the routes of the listener.
         """
         place = place_of(gateway, listener)
-        read = self._reader.at(place, "frontend")
+        read = self.reader.at(place, "frontend")
         values: dict[str, Any] = {
             attribute: field.value
             for name, attribute in _FRONTEND.items()
@@ -115,39 +113,26 @@ class SettingsCompiler:
 
     def route(self, place: RequestPlace) -> RouteSettings:
         """Compile the settings of a rule on a listener, without those of its backends."""
-        read: list[tuple[Phase, PlaceSettings]] = [("PostRouting", self._reader.at(place, "frontend"))]
-        read += [(phase, self._reader.at(place, "traffic", phase)) for phase in PHASES]
-        settings = self._compiled(place, read)
-        rewrites = (each.fields["traffic.hostRewrite"] for _, each in read if "traffic.hostRewrite" in each.fields)
-        return settings._replace(keeps_host=any(rewrite.value.get("mode") == "None" for rewrite in rewrites))
+        read = self.reader.of_rule(place)
+        fields = tuple(field for phase, settings in read for field in counting(phase, settings, place))
+        return self._compiled(place, read)._replace(fields=fields)
 
     def backend(self, place: RequestPlace, backend: Resource, port: int, target: str = "") -> RouteSettings:
         """Compile the settings of a backend of a rule, or of one of the MCP targets that it joins."""
-        section = str(port) if (backend.group, backend.kind) == SERVICE and port else target
-        if not section and (backend.group, backend.kind) == BACKEND:
-            known = backend_target(backend)
-            section = "" if isinstance(known, str) else known.section
-        place = place._replace(backend=backend, section=section)
-        read = self._reader.at(place, "backend")
-        of_models = {path.split(".")[-1]: field.value for path, field in read.fields.items() if path in OF_MODELS}
-        return self._compiled(place, [("PostRouting", read)])._replace(model_fields=of_models)
+        place, read = self.reader.of_backend(place, backend, port, target)
+        compiled = self._compiled(place, [("PostRouting", read)])
+        return compiled._replace(model_fields=read.of_models, judges_requests=judges_requests(read, backend))
 
     def _compiled(self, place: RequestPlace, read: list[tuple[Phase, PlaceSettings]]) -> RouteSettings:
         closed: list[str] = []
         changes: list[RouteChange] = []
         messages = MessageFilters()
-        native = native_setters([*place.parents, place.route_rule]) if place.route_rule is not None else {}
-        overruling: set[str] = set()
         is_limited = any(path.startswith("traffic.rateLimit.") for _, settings in read for path in settings.fields)
         for phase, settings in read:
             self._diagnostics.update(dict.fromkeys(settings.diagnostics))
             closed += [settings.closed] if settings.closed else []
-            for path, field in settings.fields.items():
-                # What a rule sets by itself beats policies, except those with Override and those of children.
-                if phase == "PostRouting":
-                    if path in native and not field.source.locks and chain_position(field, place) <= native[path]:
-                        continue
-                    overruling.add(path)
+            for field in counting(phase, settings, place):
+                path = field.path
                 if path == "traffic.directResponse" and is_limited and not field.is_chosen:
                     # Envoy limits only requests that it forwards: a filter behind the limits answers.
                     changes.insert(0, traffic.forward_nowhere)
@@ -163,7 +148,7 @@ class SettingsCompiler:
         changes += body_limits(read)
         policies = frozenset[Identity]().union(*(settings.policies for _, settings in read))
         why = ", ".join(dict.fromkeys(closed))
-        return RouteSettings(why, policies, tuple(changes), messages, frozenset(overruling), is_limited=is_limited)
+        return RouteSettings(why, policies, tuple(changes), messages, overruling(read, place), is_limited=is_limited)
 
     def _change(self, place: RequestPlace, field: EffectiveField, phase: Phase) -> RouteChange | MessageFilters | None:
         """Return what a field does to a route; None if Envoy cannot enforce it."""
@@ -189,7 +174,7 @@ class SettingsCompiler:
         message = cluster.message(self._options)
         if cluster.service is not None:
             place = RequestPlace(backend=cluster.service, section=str(cluster.address.port))
-            settings = self._compiled(place, [("PostRouting", self._reader.at(place, "backend"))])
+            settings = self._compiled(place, [("PostRouting", self.reader.at(place, "backend"))])
             if settings.closed:
                 raise Unenforceable(f"Envoy does not enforce {settings.closed}, which {place} needs")
             for change in settings.changes:

@@ -7,7 +7,7 @@ by the filter, so that nothing is open while the two arrive.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from envoy.config.core.v3 import config_source_pb2, extension_pb2
@@ -28,17 +28,19 @@ from envoy.extensions.filters.http.rbac.v3 import rbac_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
 from xds.type.matcher.v3 import matcher_pb2
 
+from tierwall.engines.envoy.config.checkpoints import on
 from tierwall.engines.envoy.config.external_auth import NOBODY, TIMEOUT_S, protect_headers
 from tierwall.engines.envoy.config.matchers import OnMatch, extension_config, matcher, packed
 from tierwall.engines.envoy.config.mcp import script_filter
 from tierwall.engines.envoy.config.names import HEADER_PREFIX, USER
-from tierwall.gateway.model.fields import Phase
+from tierwall.gateway.model.fields import PHASES, Phase
 
 MCP_TOKENS: Final = "tierwall.mcp.jwt"
 # What a filter chooses an entry for.
 ASK, TRANSFORM, ANSWER, PROCESS, LIMIT, COUNT = "ask", "transform", "answer", "process", "limit", "count"
 # Refuses requests that repeat a header, for what looks at it behind both phases.
 REPEATS: Final = "tierwall.repeats"
+_HEADERS = "headers"
 LIMITS, BUFFER, CSRF, DELAY = "tierwall.limits", "tierwall.buffer", "tierwall.csrf", "tierwall.delay"
 # Limits bodies before filters that wait for a service: what has come meanwhile is not measured behind them.
 BUFFER_FIRST: Final = "tierwall.buffer-first"
@@ -232,3 +234,12 @@ def discovered_config(name: str, message: Any) -> Any:
     out = extension_pb2.TypedExtensionConfig(name=name)
     out.typed_config.CopyFrom(packed(message))
     return out
+
+
+def refuse_repeats(route: Any, names: Iterable[str]) -> None:
+    """Refuse requests of a route that have several of a header that some rule looks at."""
+    for filter_name in (*map(repeats_filter, PHASES), REPEATS) if (names := sorted(names)) else ():
+        metadata = route.metadata.filter_metadata[filter_name]
+        known = list(metadata[_HEADERS]) if _HEADERS in metadata else []
+        metadata.update({_HEADERS: sorted({*known, *names})})
+        route.typed_per_filter_config[filter_name].CopyFrom(on())

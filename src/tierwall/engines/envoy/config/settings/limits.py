@@ -19,7 +19,7 @@ from tierwall.engines.envoy.config.checkpoints import on
 from tierwall.engines.envoy.config.names import LIMIT_ENTRY
 from tierwall.engines.envoy.config.settings.filters import LIMITS, no_limits
 from tierwall.engines.envoy.config.settings.traffic import RouteChange
-from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
+from tierwall.engines.envoy.config.settings.unenforceable import NOTHING_TO_LIMIT, Unenforceable
 
 _SECONDS = {"Seconds": 1, "Minutes": 60, "Hours": 3600}
 _KEY = "limit"
@@ -68,7 +68,7 @@ def of_forwarded(*changes: RouteChange) -> RouteChange:
 
     def apply(route: Any) -> None:
         if not route.HasField("route"):
-            raise Unenforceable("Envoy limits only requests that it forwards")
+            raise Unenforceable(NOTHING_TO_LIMIT)
         for change in changes:
             change(route)
 

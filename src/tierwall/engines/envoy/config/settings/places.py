@@ -12,16 +12,19 @@ from typing import Any, NamedTuple
 
 from tierwall.attach.listener import Listener
 from tierwall.attach.meant_targets import may_mean
-from tierwall.attach.place import BACKEND, Place
+from tierwall.attach.place import BACKEND, SERVICE, Place
 from tierwall.attach.reach import RouteRule
 from tierwall.attach.target import GATEWAY_POLICIES, attachments
 from tierwall.core.diagnostics import Diagnostic
+from tierwall.engines.envoy.config.agentgateway_backends import backend_target
+from tierwall.engines.envoy.config.chain_rule import native_setters
+from tierwall.engines.envoy.config.model_backends import OF_MODELS
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.engines.envoy.config.usable_snapshot import refusal
 from tierwall.gateway.decide import Candidate, MergedField, Merger, merger
 from tierwall.gateway.model.conditional import ANY_REQUEST
 from tierwall.gateway.model.enforcement import UnenforcedSetting, restricts
-from tierwall.gateway.model.fields import Phase, Profile, Section
+from tierwall.gateway.model.fields import PHASES, Phase, Profile, Section
 from tierwall.gateway.model.places import AttachedLevel, Level, RequestPlace, levels
 from tierwall.gateway.unenforced import in_choosing_order, is_chosen, unenforced_in_force
 from tierwall.resources.resource import Identity, Resource
@@ -52,6 +55,11 @@ class EffectiveField(NamedTuple):
         return self.candidates[0]
 
     @property
+    def keeps_host(self) -> bool:
+        """Whether backends outside the cluster get the client's host, too."""
+        return self.path == "traffic.hostRewrite" and self.value.get("mode") == "None"
+
+    @property
     def sources(self) -> list[str]:
         """The names of all of them."""
         return [str(candidate.source) for candidate in self.candidates]
@@ -77,6 +85,11 @@ class PlaceSettings(NamedTuple):
     diagnostics: tuple[Diagnostic, ...]
     # The policies that have a part in it.
     policies: frozenset[Identity]
+
+    @property
+    def of_models(self) -> dict[str, Any]:
+        """What is set of requests to language models, by the name below `backend.ai`."""
+        return {path.split(".")[-1]: field.value for path, field in self.fields.items() if path in OF_MODELS}
 
 
 NO_SETTINGS = PlaceSettings({}, "", (), frozenset())
@@ -144,9 +157,43 @@ class SettingsReader:
         policies |= {policy.identity for policy in left_out}
         return PlaceSettings(fields, ", ".join(closed), tuple(problems), frozenset(policies))
 
+    def of_rule(self, place: RequestPlace) -> list[tuple[Phase, PlaceSettings]]:
+        """Return the settings of a rule on a listener, without those of its backends."""
+        read: list[tuple[Phase, PlaceSettings]] = [("PostRouting", self.at(place, "frontend"))]
+        return [*read, *((phase, self.at(place, "traffic", phase)) for phase in PHASES)]
+
+    def of_backend(
+        self, place: RequestPlace, backend: Resource, port: int, target: str = ""
+    ) -> tuple[RequestPlace, PlaceSettings]:
+        """Return the place of a backend of a rule, or of a server that it joins, and the settings there."""
+        section = str(port) if (backend.group, backend.kind) == SERVICE and port else target
+        if not section and (backend.group, backend.kind) == BACKEND:
+            known = backend_target(backend)
+            section = "" if isinstance(known, str) else known.section
+        place = place._replace(backend=backend, section=section)
+        return place, self.at(place, "backend")
+
     def _left_out_at(self, section_levels: Iterable[Level]) -> list[Resource]:
         places = [level.place for level in section_levels if isinstance(level, AttachedLevel)]
         return [policy for policy in self._left_out if may_mean(self._snapshot, policy, places)]
+
+
+def counting(phase: Phase, settings: PlaceSettings, place: RequestPlace) -> Iterator[EffectiveField]:
+    """Yield the settings that count beside what the rules of a place set by themselves.
+
+    That beats policies, except those with Override and those of children.
+    """
+    native = native_setters([*place.parents, place.route_rule]) if place.route_rule is not None else {}
+    for path, field in settings.fields.items():
+        is_beaten = path in native and not field.source.locks and chain_position(field, place) <= native[path]
+        if phase != "PostRouting" or not is_beaten:
+            yield field
+
+
+def overruling(read: Iterable[tuple[Phase, PlaceSettings]], place: RequestPlace) -> frozenset[str]:
+    """Return the fields of policies that beat what the rules of a place set by themselves."""
+    fields = (field for phase, each in read if phase == "PostRouting" for field in counting(phase, each, place))
+    return frozenset(field.path for field in fields)
 
 
 def _applies(path: str, place: RequestPlace) -> bool:

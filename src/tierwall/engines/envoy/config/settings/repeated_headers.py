@@ -6,22 +6,17 @@ by any. So what is judged must be what is forwarded. Values that only change or 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
 
 from tierwall.cel.syntax import ast
 from tierwall.engines.envoy.config.cel_expression import header_key
-from tierwall.engines.envoy.config.checkpoints import on
 from tierwall.engines.envoy.config.settings.expressions import is_valid, parsed
-from tierwall.engines.envoy.config.settings.filters import REPEATS, repeats_filter
 from tierwall.engines.envoy.config.settings.places import EffectiveField
-from tierwall.gateway.model.fields import PHASES
 from tierwall.resources.resource import list_of_maps, nested_map
 from tierwall.tool.request import SESSION_HEADER
 
 _RULES = ("traffic.authorization", "backend.mcp.authorization")
-_NAMES = "headers"
 
 
 def judging_headers(field: EffectiveField) -> frozenset[str]:
@@ -58,12 +53,3 @@ def _read(tree: ast.Expr) -> Iterator[str]:
             yield SESSION_HEADER
     for inside in ast.children(tree):
         yield from _read(inside)
-
-
-def refuse_repeats(route: Any, names: Iterable[str]) -> None:
-    """Refuse requests of a route that have several of a header that some rule looks at."""
-    for filter_name in (*map(repeats_filter, PHASES), REPEATS) if (names := sorted(names)) else ():
-        metadata = route.metadata.filter_metadata[filter_name]
-        known = list(metadata[_NAMES]) if _NAMES in metadata else []
-        metadata.update({_NAMES: sorted({*known, *names})})
-        route.typed_per_filter_config[filter_name].CopyFrom(on())

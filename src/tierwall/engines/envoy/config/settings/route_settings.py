@@ -7,6 +7,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from tierwall.engines.envoy.config.settings.mcp_rules import MessageFilters
+from tierwall.engines.envoy.config.settings.places import EffectiveField
 from tierwall.engines.envoy.config.settings.traffic import RouteChange
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.resources.resource import Identity
@@ -23,12 +24,18 @@ class RouteSettings(NamedTuple):
     messages: MessageFilters = MessageFilters()
     # The fields of policies that beat what rules of parents set by themselves.
     overruling: frozenset[str] = frozenset()
-    # Whether backends outside the cluster get the client's host, too.
-    keeps_host: bool = False
+    # The settings of a rule that count there, and whether those of a backend judge requests to it by filters.
+    fields: tuple[EffectiveField, ...] = ()
+    judges_requests: bool = False
     # Whether a rate limit counts requests.
     is_limited: bool = False
     # What says of requests to language models what they are, and changes them, by the name below `backend.ai`.
     model_fields: Mapping[str, Any] = {}
+
+    @property
+    def keeps_host(self) -> bool:
+        """Whether backends outside the cluster get the client's host, too."""
+        return any(field.keeps_host for field in self.fields)
 
     def apply_to_cluster(self, cluster: Any) -> None:
         """Apply the settings of a backend to its cluster, which gets a name of its own if it changes."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+NOTHING_TO_LIMIT = "Envoy limits only requests that it forwards"
+
 
 class Unenforceable(Exception):
     """Envoy cannot enforce a value of a setting; the message says why, `path` where in the value it stands."""

@@ -6,7 +6,6 @@ packages are not needed. What hangs on other objects (Secrets, Services that are
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -30,6 +29,7 @@ from tierwall.engines.envoy.config.settings.expressions import (
     translated_setting,
 )
 from tierwall.engines.envoy.config.settings.header_values import check_name, formatted
+from tierwall.engines.envoy.config.settings.key_sets import check_key_set
 from tierwall.engines.envoy.config.settings.measures import byte_count
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.resources.resource import list_of_maps, nested_map
@@ -43,8 +43,6 @@ _USER = re.compile(r"([^:\s]{1,255}):(\{SHA\}[A-Za-z0-9+/]{27}=)", re.ASCII)
 _SMALLEST_WINDOW, _LARGEST_WINDOW = 65_535, (1 << 31) - 1
 _MOST_KILOBYTES = 8192
 _TLS13 = "TLS13_"
-# Of JSON Web Keys (RFC 7518 and 8037).
-_KEY_TYPES = ("EC", "RSA", "OKP", "oct")
 _PLAIN_KEY = re.compile(r"[ !#-\[\]-~]+", re.ASCII)
 
 
@@ -240,18 +238,6 @@ def _tokens(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
             yield from _tried(check_key_set, jwks["inline"], *path, "inline")
         else:
             yield from _service(nested_map(jwks, "remote"), *path, "remote")
-
-
-def check_key_set(text: str, *path: str | int) -> None:
-    """Raise Unenforceable if a text is not a JSON Web Key Set."""
-    try:
-        keys = json.loads(text)
-    except ValueError:
-        keys = None
-    if not isinstance(keys, dict) or not isinstance(keys.get("keys"), list) or not keys["keys"]:
-        raise Unenforceable("it is not a JSON Web Key Set", *path)
-    if not any(key.get("kty") in _KEY_TYPES for key in list_of_maps(keys["keys"])):
-        raise Unenforceable(f"Envoy checks no key in it; it knows the types {', '.join(_KEY_TYPES)}", *path)
 
 
 def users(lines: list[str]) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,265 @@
+"""Parts of routes that answer 500 because of settings and backends, found without compiling anything.
+
+`run` closes these requests (`TW655`), and says so in the same words as `check` and `effective`: all three ask the
+functions here and in `joined_limits`. Envoy's own packages are not needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tierwall.attach.backend import BackendRef, backend_refs
+from tierwall.attach.place import BACKEND, INFERENCE_POOL, MODEL
+from tierwall.attach.reach import RouteRule
+from tierwall.attach.section import rules
+from tierwall.core.diagnostics import Diagnostic
+from tierwall.core.source import Path
+from tierwall.engines.envoy.config.agentgateway_backends import HINT, backend_paths, backend_target, joined_targets
+from tierwall.engines.envoy.config.backend_addresses import backend_address, unresolved, unserved_part
+from tierwall.engines.envoy.config.chain_rule import chain_rule, mirroring_rule
+from tierwall.engines.envoy.config.header_changes import REFERENCE_HINT, changes_requests, reference_problem
+from tierwall.engines.envoy.config.joined_limits import (
+    COPIES,
+    DIFFERENT,
+    DIFFERENT_PATHS,
+    FILTERS,
+    HINTS,
+    JUDGED_COPY,
+    SEVERAL,
+    differ,
+    judges_requests,
+    obstacle,
+)
+from tierwall.engines.envoy.config.mirrors import MirrorRef, mirror_refs
+from tierwall.engines.envoy.config.model_backends import OF_TYPE, PathChange, provider_of, unread_path, unusable_routes
+from tierwall.engines.envoy.config.options import MAX_PROGRAM_SIZE, EnvoyOptions
+from tierwall.engines.envoy.config.settings.places import SettingsReader, counting, overruling
+from tierwall.engines.envoy.config.settings.unenforceable import NOTHING_TO_LIMIT
+from tierwall.gateway.model.fields import Profile
+from tierwall.gateway.model.places import RequestPlace, reachable_places
+from tierwall.resources.once import per_snapshot
+from tierwall.resources.resource import Resource, list_of_maps
+from tierwall.resources.snapshot import KindKey, Snapshot
+from tierwall.resources.validity import is_valid
+
+# Backends that only agentgateway serves, with what to write instead.
+NOT_SERVED: Mapping[KindKey, str] = {
+    INFERENCE_POOL: "refer to a Service",
+    MODEL: "refer to an AgentgatewayBackend with one provider of models",
+}
+_LIMITS = ("traffic.rateLimit.local", "traffic.rateLimit.global")
+_OF_ENVOY = "Envoy does not serve"
+_OPTIONS = EnvoyOptions()
+
+
+class UnservedPart(NamedTuple):
+    """A part of a route or a backend whose requests are answered with 500, why, and what to write instead."""
+
+    owner: Resource
+    path: Path
+    message: str
+    hint: str = ""
+    # Whether the backend is at fault, whatever route leads to it.
+    is_of_backend: bool = False
+
+    def diagnostic(self, code: str) -> Diagnostic:
+        """Return the diagnostic of whoever serves the Gateway."""
+        return self.owner.diagnostic(code, self.message, self.path, hint=self.hint)
+
+    @property
+    def note(self) -> str:
+        """The same for those who ask what would happen."""
+        return (
+            self.message if self.message.startswith(_OF_ENVOY) else f"{self.message} where Tierwall serves the Gateway"
+        )
+
+    def finding(self, code: str) -> Diagnostic:
+        """Return the diagnostic of `check`."""
+        return self._replace(message=self.note).diagnostic(code)
+
+
+def not_served(backend: Resource) -> UnservedPart | None:
+    """Return why Envoy serves no requests to a backend, whatever route leads to it; None if it does."""
+    key = backend.group, backend.kind
+    if key in NOT_SERVED:
+        message = f"{_OF_ENVOY} {backend.reference}: requests to it are answered with 500"
+        return UnservedPart(backend, ("spec",), message, NOT_SERVED[key], is_of_backend=True)
+    if key != BACKEND or not (part := unserved_part(backend)):
+        return None
+    message = f"{_OF_ENVOY} {backend.reference}: {part} is not supported; requests to it are answered with 500"
+    return UnservedPart(backend, ("spec",), message, HINT, is_of_backend=True)
+
+
+def refused_backend(ref: BackendRef, unsupported: str, hint: str, problem: str = "") -> UnservedPart:
+    """Return the closing of a reference to a backend, of which a part is not supported."""
+    problem = problem or f"{unsupported} is not supported"
+    return UnservedPart(ref.route, ref.path, f"{problem}: requests to {ref.place} are answered with 500", hint)
+
+
+def refused_rule(route: Resource, problem: str, hint: str, effect: str = "") -> UnservedPart:
+    """Return the closing of a rule with a part that is not supported."""
+    effect = effect or ("answers 500 to it" if problem.startswith(OF_TYPE) else "answers 500")
+    return UnservedPart(route, ("spec", "rules"), f"{problem} is not supported: the rule {effect}", hint)
+
+
+def closed_rule(rule: RouteRule, problem: str) -> UnservedPart:
+    """Return the closing of a rule whose settings cannot hold for its backends."""
+    return UnservedPart(rule.route, ("spec", "rules", rule.rule), f"{problem}: the rule answers 500")
+
+
+class _Backend(NamedTuple):
+    """A backend of a rule, or of its copies, as far as it is served."""
+
+    # Why requests are answered with 500, and the closing that says it, unless that is said of a setting.
+    unsupported: str = ""
+    closing: UnservedPart | None = None
+    # Whether requests get there.
+    is_served: bool = False
+    is_joined: bool = False
+    paths: tuple[PathChange, ...] = ()
+    judges_requests: bool = False
+
+
+class UnservedPartFinder:
+    """Finds the closings of rules in one snapshot, under a profile."""
+
+    def __init__(self, snapshot: Snapshot, profile: Profile) -> None:
+        self._snapshot = snapshot
+        self._reader = SettingsReader(snapshot, profile, {})
+
+    def at(self, place: RequestPlace) -> Iterator[UnservedPart]:
+        """Yield the closings of the rule of a place; nothing if it has none, or delegates."""
+        last = place.route_rule
+        if last is None:
+            return
+        place = place._replace(backend=None, section="")
+        chain = (*place.parents, last)
+        refs = [ref for ref in backend_refs(last.route) if ref.rule == last.rule and ref.weight]
+        copied = mirroring_rule(chain)
+        copies = list(mirror_refs(*chain[copied], rules(chain[copied].route)[chain[copied].rule]))
+        concerns = copies or not refs or any(map(self._concerns, refs))
+        if not concerns or any(ref.delegates for ref in refs) or not is_valid(self._snapshot, last.route):
+            return
+        backends = [self._backend(place, ref) for ref in refs]
+        yield from (backend.closing for backend in backends if backend.closing is not None)
+        if len(refs) > 1 and any(backend.is_joined for backend in backends):
+            yield from (refused_backend(ref, SEVERAL, HINTS[SEVERAL]) for ref in refs)
+            backends = []
+        above = place._replace(route=chain[copied].route, rule=chain[copied].rule, parents=chain[:copied])
+        copying = [self._backend(above, ref) for ref in copies]
+        yield from (copy.closing for copy in copying if copy.closing is not None)
+        read = self._reader.of_rule(place)
+        rule = chain_rule(chain, overruling(read, place))
+        problems = list(dict.fromkeys(_problems(rule, backends, copying)))
+        yield from (refused_rule(last.route, problem, HINTS.get(problem, "")) for problem in problems)
+        if problems or _redirects(rule) or any(settings.closed for _, settings in read):
+            return
+        fields = [field for phase, settings in read for field in counting(phase, settings, place)]
+        if any(field.path == "traffic.directResponse" and not field.is_chosen for field in fields):
+            return
+        problem = ""
+        if any(backend.is_joined for backend in backends):
+            problem = obstacle(rule, fields, any(copy.is_served for copy in copying))
+        elif not any(each.is_served or each.unsupported for each in backends) and any(
+            f.path in _LIMITS for f in fields
+        ):
+            problem = NOTHING_TO_LIMIT
+        if problem:
+            yield closed_rule(last, problem)
+
+    def _concerns(self, ref: BackendRef) -> bool:
+        """Whether there may be anything to say of a backendRef: most lead to Services, and say nothing else."""
+        is_plain = ref.place.key not in (BACKEND, *NOT_SERVED) and not ref.value.get("filters")
+        return not is_plain or ref.place.resource(self._snapshot) is None
+
+    def _backend(self, place: RequestPlace, ref: BackendRef) -> _Backend:
+        resource = ref.place.resource(self._snapshot) if unresolved(self._snapshot, ref) is None else None
+        if resource is None or not is_valid(self._snapshot, resource):
+            return _Backend(closing=self._unserved(ref))
+        servers: Sequence[str] = ()
+        if ref.place.key == BACKEND:
+            target = backend_target(resource)
+            if isinstance(target, str):
+                return _Backend(target, refused_backend(ref, target, HINT)._replace(is_of_backend=True))
+            servers = [server.section for server in joined_targets(resource)]
+            if servers and isinstance(ref, MirrorRef):
+                return _refused(ref, COPIES, HINTS[COPIES])
+        filters = ref.value.get("filters")
+        problem = reference_problem(filters)
+        if servers and changes_requests(filters) and not problem:
+            return _refused(ref, FILTERS, HINTS[FILTERS])
+        if backend_address(resource, ref.port, _OPTIONS) is None:
+            return _Backend()
+        if problem:
+            return _refused(ref, problem, REFERENCE_HINT)
+        read = [self._reader.of_backend(place, resource, ref.port, server)[1] for server in servers or ("",)]
+        if closed := next((settings.closed for settings in read if settings.closed), ""):
+            return _Backend(closed)
+        if servers and differ(read):
+            return _refused(ref, DIFFERENT, HINTS[DIFFERENT])
+        if servers:
+            return _Backend(is_served=True, is_joined=True)
+        paths = backend_paths(resource, read[0].of_models)
+        if provider_of(resource) is not None and (problem := unusable_routes(paths, MAX_PROGRAM_SIZE)):
+            return _refused(ref, problem, HINT)
+        return _Backend(is_served=True, paths=paths, judges_requests=judges_requests(read[0], resource))
+
+    def _unserved(self, ref: BackendRef) -> UnservedPart | None:
+        """Return what is said of a backend of a kind that Envoy does not serve; None of other kinds."""
+        backend = ref.place.resource(self._snapshot) if ref.place.key in NOT_SERVED else None
+        if backend is None or not isinstance(ref, MirrorRef):
+            return not_served(backend) if backend is not None else None
+        message = f"{_OF_ENVOY} {ref.place}: copies for it are not made"
+        return UnservedPart(ref.route, ref.path, message, NOT_SERVED[ref.place.key])
+
+
+def _refused(ref: BackendRef, unsupported: str, hint: str) -> _Backend:
+    return _Backend(unsupported, refused_backend(ref, unsupported, hint))
+
+
+def _redirects(rule: Mapping[str, Any]) -> bool:
+    return any(each.get("type") == "RequestRedirect" for each in list_of_maps(rule.get("filters")))
+
+
+def _problems(rule: Mapping[str, Any], backends: Sequence[_Backend], copies: Sequence[_Backend]) -> Iterator[str]:
+    """Yield what of a rule is not supported for its backends and copies."""
+    paths = {backend.paths for backend in backends if backend.is_served and not backend.is_joined}
+    if len(paths) > 1:
+        yield DIFFERENT_PATHS
+        return
+    changes = next(iter(paths), ()) if not _redirects(rule) else ()
+    is_judged = any(copy.judges_requests for copy in copies)
+    of_copies = next((copy.unsupported for copy in copies if copy.unsupported), JUDGED_COPY if is_judged else "")
+    for change in changes or (PathChange(),):
+        if problem := change.problem or unread_path(rule, changes) or of_copies:
+            yield problem
+
+
+@per_snapshot
+def rule_closings(snapshot: Snapshot, profile: Profile) -> UnservedPartFinder:
+    """Return what finds the closings of a snapshot."""
+    return UnservedPartFinder(snapshot, profile)
+
+
+def every_closing(snapshot: Snapshot) -> Iterator[UnservedPart]:
+    """Yield the closings of all rules that requests can reach, each once, without those of unserved backends."""
+    finder = rule_closings(snapshot, "docs")
+    seen: set[object] = set()
+    for place in reachable_places(snapshot):
+        listener = place.listener
+        key = listener and (place.gateway, listener.owner, listener.number), place.parents, place.route, place.rule
+        for closing in finder.at(place) if key not in seen else ():
+            said = closing.owner, closing.path, closing.message
+            if not closing.is_of_backend and said not in seen:
+                seen.add(said)
+                yield closing
+        seen.add(key)
+
+
+def closed_at(snapshot: Snapshot, profile: Profile, place: RequestPlace) -> Iterator[str]:
+    """Yield why requests are answered with 500 at a place, as notes, where that is not said of a single setting."""
+    closings = rule_closings(snapshot, profile).at(place)
+    yield from dict.fromkeys(each.note for each in closings if place.backend is None or not each.is_of_backend)
+    if place.backend is not None and (unserved := not_served(place.backend)) is not None:
+        yield unserved.note

@@ -41,7 +41,7 @@ ONLY_NEAR = {
     },
 }
 HERE = {"matchLabels": {"kubernetes.io/metadata.name": "default"}}
-NOT_FROM_NEAR = {
+NOT_FROM_NEAR: dict[str, Any] = {
     "apiVersion": "policy.networking.k8s.io/v1alpha1",
     "kind": "AdminNetworkPolicy",
     "metadata": {"name": "not-from-near"},

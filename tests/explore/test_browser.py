@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
@@ -13,7 +15,7 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from axe_playwright_python.base import AXE_SCRIPT
 from click.testing import CliRunner
-from playwright.async_api import BrowserContext, Page, expect
+from playwright.async_api import BrowserContext, Error, Page, Request, Route, expect
 
 from tests import ROOT
 from tests.explore.conftest import EXAMPLES
@@ -28,6 +30,7 @@ PATHS = (
     "/ask?q=web -> db",
     "/ask?q=shopper pay",
     "/ask?q=nonsense",
+    "/ask?q=what blocks web from db",
     "/network",
     "/network?focus=shop",
     "/tools",
@@ -182,6 +185,36 @@ async def test_a_change_is_compared_as_one_types(context: BrowserContext, lab: E
     await other.goto(link)
     await expect(other.locator("#manifests")).to_have_value(text.replace("app: api", "app: web"))
     await expect(other.locator("#result")).to_contain_text("1 connection opens, 1 closes")
+    assert watch.complaints == []
+
+
+@journey
+async def test_the_next_key_ends_a_comparison(context: BrowserContext, lab: ExplorerLab) -> None:
+    page = await opened(context, lab, "/change")
+    watch = PageWatch(page)
+    ended: list[str] = []
+    waiting, failed = asyncio.Event(), asyncio.Event()
+
+    def note(request: Request) -> None:
+        ended.append(request.failure or "")
+        failed.set()
+
+    async def slowly(route: Route) -> None:
+        if "first" in (route.request.post_data or ""):
+            # No answer until the page waits for none.
+            waiting.set()
+            await failed.wait()
+        with suppress(Error):
+            await route.continue_()
+
+    page.on("requestfailed", note)
+    await page.route("**/change?format=html", slowly)
+    manifest = "{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {a: b}}}"
+    await page.locator("#manifests").fill(manifest % "first")
+    await waiting.wait()
+    await page.locator("#manifests").fill(manifest % "shop")
+    await expect(page.locator("#result[aria-busy=false] h2").first).to_have_text("2 connections open")
+    assert ended == ["net::ERR_ABORTED"]
     assert watch.complaints == []
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ import pytest
 
 from tests.labs.explorer_server import ExplorerLab
 from tests.labs.waiting import PATIENCE_S, eventually
+from tierwall.analyze import diff
+from tierwall.explore import change
 from tierwall.serve.explorer import app
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: one, namespace: a}\nspec: {containers: []}\n"
@@ -74,3 +78,41 @@ def test_a_page_that_takes_long_does_not_keep_the_server_from_ending(
         asking.join(PATIENCE_S)
     assert statuses == [503]
     assert caplog.messages == []
+
+
+def test_a_comparison_ends_when_nobody_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pod.yaml").write_text(POD)
+    has_begun, has_ended = threading.Event(), threading.Event()
+
+    def compare(*arguments: Any, **more: Any) -> Any:
+        has_begun.set()
+        eventually(lambda: not wanted[-1](), "nobody told that the comparison is not wanted")
+        return diff.compare(*arguments, **more)
+
+    def changed(explored: Any, text: str, grouped: bool, is_wanted: Callable[[], bool]) -> Any:
+        wanted.append(is_wanted)
+        try:
+            return compute(explored, text, grouped, is_wanted)
+        except change.NotWanted:
+            has_ended.set()
+            raise
+
+    wanted: list[Callable[[], bool]] = []
+    compute = change.changed
+    lab = ExplorerLab(tmp_path)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(change, "compare", compare)
+            patched.setattr(change, "changed", changed)
+            body = POD.replace("one", "two").encode()
+            head = f"POST /change?format=html HTTP/1.1\r\nHost: 127.0.0.1:{lab.server.access.port}\r\n"
+            head += f"Cookie: {lab.server.access.cookie}={lab.server.access.token}\r\n"
+            head += f"Content-Type: application/yaml\r\nContent-Length: {len(body)}\r\n\r\n"
+            with socket.create_connection(("127.0.0.1", lab.server.access.port)) as connection:
+                connection.sendall(head.encode() + body)
+                assert has_begun.wait(PATIENCE_S)
+            assert has_ended.wait(PATIENCE_S)
+        answer = lab.client.post("/change?format=html", content=body, headers={"Content-Type": "application/yaml"})
+        assert answer.status_code == 200
+    finally:
+        lab.close()

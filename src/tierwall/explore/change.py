@@ -6,7 +6,7 @@ Nothing is applied. The result has the document of `tierwall diff`, and the find
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from typing import Any
 
@@ -45,6 +45,10 @@ MAX_BYTES, MAX_SHOWN, MAX_OFFERED = 4 << 20, 100, 2000
 _WORDS = {"opens": ("+", "opens", "allow"), "closes": ("−", "closes", "deny"), "alters": ("~", "alters", "conditional")}
 
 
+class NotWanted(Exception):
+    """Nobody waits for the comparison any more: somebody has typed on."""
+
+
 class ChangeResult(Struct, frozen=True):
     """The effects of a change: the differences, the findings that it brings, or the problems with it."""
 
@@ -70,11 +74,15 @@ class ChangeResult(Struct, frozen=True):
         }
 
 
-def changed(explored: ExploredWorld, text: str, grouped: bool = True) -> ChangeResult:
+def changed(
+    explored: ExploredWorld, text: str, grouped: bool = True, is_wanted: Callable[[], bool] = lambda: True
+) -> ChangeResult:
     """Lay manifests over the world and compare; all that is wrong with them is in the result.
 
-    A page has connections `grouped`, a document has a question for each group.
+    A page has connections `grouped`, a document has a question for each group. Between its steps, the comparison ends
+    with NotWanted once nobody waits for it.
     """
+    _look_whether(is_wanted)
     world = explored.world
     loaded = load_text(text, NAME, world.namespace)
     if loaded.errors or not text.strip():
@@ -85,13 +93,20 @@ def changed(explored: ExploredWorld, text: str, grouped: bool = True) -> ChangeR
     provide_network_model(world.snapshot, new.snapshot)
     provide_own_rows(world.snapshot, new.snapshot)
     provide_network_findings(world.snapshot, new.snapshot)
+    _look_whether(is_wanted)
     try:
         compared = compare(world.snapshot, new.snapshot, grouped=grouped, most=MAX_SHOWN if grouped else None)
     except InputError as error:
         # An API server would not start with such a configuration, so there is nothing to compare.
         return ChangeResult(world, new, PlaneComparison(), problems=error.diagnostics)
+    _look_whether(is_wanted)
     brought = (finding for finding in new.review().findings if _fact(finding) not in known)
     return ChangeResult(world, new, compared, tuple(brought))
+
+
+def _look_whether(is_wanted: Callable[[], bool]) -> None:
+    if not is_wanted():
+        raise NotWanted
 
 
 def _fact(finding: Diagnostic) -> tuple[str, str, str]:
@@ -99,11 +114,17 @@ def _fact(finding: Diagnostic) -> tuple[str, str, str]:
     return finding.code, str(finding.reference), finding.message
 
 
-def change(explored: ExploredWorld, query: Query, text: str | None = None, as_json: bool = False) -> Page:
+def change(
+    explored: ExploredWorld,
+    query: Query,
+    text: str | None = None,
+    as_json: bool = False,
+    is_wanted: Callable[[], bool] = lambda: True,
+) -> Page:
     """Show the editor; with a text, also what it changes. The document is at hand sooner with `as_json`."""
     name = first(query, "object")
     text = _start(explored, name) if text is None else text
-    result = changed(explored, text, grouped=not as_json)
+    result = changed(explored, text, not as_json, is_wanted)
     shown = tag("div", result_body(result), id="result", aria_busy="false")
     # The editor's script has the rest of the page already.
     body = (

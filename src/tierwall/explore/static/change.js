@@ -4,20 +4,21 @@ import { copy, prepare, say, unanswered } from "./explorer.js";
 const form = document.getElementById("change-form"), field = document.getElementById("manifests"), result = document.getElementById("result");
 for (const button of form.querySelectorAll("[data-action]")) button.hidden = false;
 const history = [field.value];
-let at = 0, waiting, isBusy = false, isStale = false;
+let at = 0, waiting, running = null, isStale = false;
 
-// One comparison at a time: the server would compute several of them one after the other.
+// One comparison at a time: whoever types on needs the one that is under way no more.
 async function compare() {
   clearTimeout(waiting);
   // One step of undo is what was typed without a pause.
   if (field.value !== history[at]) { history.length = at + 1; history.push(field.value); at += 1; }
-  isStale = isBusy;
-  if (isBusy) return;
-  isBusy = true;
+  isStale = running !== null;
+  if (isStale) return running.abort();
+  running = new AbortController();
   result.setAttribute("aria-busy", "true");
-  const answer = await fetch("/change?format=html", { method: "POST", headers: { "Content-Type": "application/yaml" }, body: field.value }).catch(() => null);
+  const asked = { method: "POST", headers: { "Content-Type": "application/yaml" }, body: field.value, signal: running.signal };
+  const answer = await fetch("/change?format=html", asked).catch(() => null);
   const html = await answer?.text().catch(() => null);
-  isBusy = false;
+  running = null;
   if (isStale) return compare();
   result.setAttribute("aria-busy", "false");
   const page = html == null ? null : new DOMParser().parseFromString(html, "text/html").getElementById("result");
@@ -31,7 +32,7 @@ async function compare() {
   say(result.querySelector("h2")?.textContent ?? "", true);
   keep();
 }
-function soon() { clearTimeout(waiting); waiting = setTimeout(compare, 150); }
+function soon() { clearTimeout(waiting); waiting = setTimeout(compare, 100); }
 field.addEventListener("input", soon);
 form.addEventListener("submit", (event) => { event.preventDefault(); compare(); });
 document.addEventListener("tierwall-world", (event) => { event.preventDefault(); compare(); });

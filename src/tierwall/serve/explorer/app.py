@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import traceback
 from collections.abc import AsyncIterator, Callable
 from importlib.resources import files
+from threading import Event
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode
 
@@ -15,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from tierwall.core.diagnostics import InputError
 from tierwall.core.words import failure_words
 from tierwall.explore.ask import parse_query
-from tierwall.explore.change import MAX_BYTES, change
+from tierwall.explore.change import MAX_BYTES, NotWanted, change
 from tierwall.explore.page import ExploredWorld, Page, Query, failed, first
 from tierwall.explore.shell import document
 from tierwall.explore.site import page_at
@@ -140,10 +142,18 @@ class ExplorerApp:
             return Response(status_code=400)
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind in ("application/yaml", "application/x-yaml", "text/yaml"):
-            text = body.decode(errors="replace")
-            if first(query, "format") == "html":
-                return await self._page(request, lambda explored: (change(explored, query, text), False))
-            return await self._page(request, lambda explored: (change(explored, query, text, as_json=True), True))
+            text, as_json = body.decode(errors="replace"), first(query, "format") != "html"
+            is_gone = Event()
+            watching = asyncio.create_task(_set_when_gone(request, is_gone))
+            try:
+                return await self._page(
+                    request,
+                    lambda explored: (change(explored, query, text, as_json, lambda: not is_gone.is_set()), as_json),
+                )
+            except NotWanted:
+                return Response(status_code=400)
+            finally:
+                watching.cancel()
         if kind == "application/x-www-form-urlencoded":
             try:
                 fields = dict(
@@ -174,6 +184,13 @@ class ExplorerApp:
                 await self._follower.wait(ALIVE_S)
         finally:
             self._streams -= 1
+
+
+async def _set_when_gone(request: Request, is_gone: Event) -> None:
+    """Set an event when whoever asked, and has sent everything, does not wait for the answer any more."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    is_gone.set()
 
 
 def _line(document_value: dict[str, Any]) -> str:

@@ -69,6 +69,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "direct-403": {"directResponse": {"status": 403, "body": "closed for the winter"}},
     "cors": {"cors": {"allowOrigins": ["https://a.example"], "allowMethods": ["GET"]}},
+    "cors-direct": {"cors": {"allowOrigins": ["https://a.example"]}, "directResponse": {"status": 418, "body": "tea"}},
+    "cors-redirect": {"cors": {"allowOrigins": ["https://a.example"]}},
     "csrf": {"csrf": {"additionalOrigins": ["https://friend.example"]}},
     "buffer": {"buffer": {"request": {"maxBytes": "1Ki"}}},
     "delay": {"delay": {"duration": "400ms"}},
@@ -119,6 +121,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def lab() -> Iterator[SettingsLab]:
     each = [{"name": name, "matches": [{"path": {"value": f"/{name}"}}], "backendRefs": to("one")} for name in SETTINGS]
+    redirecting = next(rule for rule in each if rule["name"] == "cors-redirect")
+    del redirecting["backendRefs"]
+    redirecting["filters"] = [{"type": "RequestRedirect", "requestRedirect": {"hostname": "b.example"}}]
     # A rule list has at most 16 entries.
     routes = [route(f"r{start}", each[start : start + 16]) for start in range(0, len(each), 16)]
     of = {rule["name"]: f"r{number // 16 * 16}" for number, rule in enumerate(each)}
@@ -166,6 +171,15 @@ def test_pages_of_an_allowed_origin_may_read(lab: SettingsLab) -> None:
     for origin, allowed in (("https://a.example", "https://a.example"), ("https://b.example", None)):
         answer = lab.send("/cors", "OPTIONS", origin=origin, access_control_request_method="GET")
         assert answer.headers.get("access-control-allow-origin") == allowed
+
+
+@pytest.mark.parametrize(("path", "status"), [("/cors-direct", 418), ("/cors-redirect", 302)])
+def test_pages_of_an_allowed_origin_may_read_what_no_backend_answers(lab: SettingsLab, path: str, status: int) -> None:
+    for origin, allowed in (("https://a.example", "https://a.example"), ("https://b.example", None)):
+        preflight = lab.send(path, "OPTIONS", origin=origin, access_control_request_method="GET")
+        assert (preflight.status, preflight.headers.get("access-control-allow-origin")) == (200, allowed)
+        answer = lab.send(path, origin=origin)
+        assert (answer.status, answer.headers.get("access-control-allow-origin")) == (status, allowed)
 
 
 def test_changes_from_pages_of_other_origins_are_refused(lab: SettingsLab) -> None:

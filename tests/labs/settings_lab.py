@@ -52,6 +52,8 @@ class EchoBackend:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            # A body would wait until the client has acknowledged the headers.
+            disable_nagle_algorithm = True
 
             def do_GET(self) -> None:
                 body = self.rfile.read(int(self.headers.get("content-length") or 0))

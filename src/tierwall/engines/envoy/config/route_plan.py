@@ -347,7 +347,7 @@ def _with_settings(planned: PlannedRoute, settings: RouteSettings, rule: Mapping
         planned.message.direct_response.status = 500
         unsupported = ", ".join(filter(None, (planned.unsupported, settings.closed)))
         return replace(_unserved(planned), unsupported=unsupported, settings=settings.policies)
-    if settings.is_limited and can_be_limited(planned.message):
+    if settings.is_filtered and can_be_limited(planned.message):
         limited_redirect(planned.message)(planned.message)
     unsupported = settings.apply(planned.message)
     is_answering = bool(planned.backends) and is_answered(planned.message)

@@ -46,6 +46,7 @@ from tierwall.engines.envoy.config.settings.places import (
     SettingsReader,
     counting,
     field_not_enforced,
+    is_filtered_at,
     overruling,
     place_of,
 )
@@ -127,14 +128,14 @@ class SettingsCompiler:
         closed: list[str] = []
         changes: list[RouteChange] = []
         messages = MessageFilters()
-        is_limited = any(path.startswith("traffic.rateLimit.") for _, settings in read for path in settings.fields)
+        is_filtered = is_filtered_at(place, read)
         for phase, settings in read:
             self._diagnostics.update(dict.fromkeys(settings.diagnostics))
             closed += [settings.closed] if settings.closed else []
             for field in counting(phase, settings, place):
                 path = field.path
-                if path == "traffic.directResponse" and is_limited and not field.is_chosen:
-                    # Envoy limits only requests that it forwards: a filter behind the limits answers.
+                if path == "traffic.directResponse" and is_filtered and not field.is_chosen:
+                    # A filter behind the others answers.
                     changes.insert(0, traffic.forward_nowhere)
                     field = field._replace(is_chosen=True)
                 change = self._change(place, field, phase)
@@ -148,7 +149,7 @@ class SettingsCompiler:
         changes += body_limits(read)
         policies = frozenset[Identity]().union(*(settings.policies for _, settings in read))
         why = ", ".join(dict.fromkeys(closed))
-        return RouteSettings(why, policies, tuple(changes), messages, overruling(read, place), is_limited=is_limited)
+        return RouteSettings(why, policies, tuple(changes), messages, overruling(read, place), is_filtered=is_filtered)
 
     def _change(self, place: RequestPlace, field: EffectiveField, phase: Phase) -> RouteChange | MessageFilters | None:
         """Return what a field does to a route; None if Envoy cannot enforce it."""

@@ -36,6 +36,7 @@ NOT_ENFORCED, CLOSES = "TW662", "TW663"
 # An agent's messages to a language model only go to backends that are one.
 _ONLY_FOR_MODELS = "backend.ai."
 _ONLY_FOR_SERVERS = "backend.mcp."
+_OF_FORWARDED = ("traffic.rateLimit.", "traffic.cors")
 
 
 class EffectiveField(NamedTuple):
@@ -194,6 +195,13 @@ def overruling(read: Iterable[tuple[Phase, PlaceSettings]], place: RequestPlace)
     """Return the fields of policies that beat what the rules of a place set by themselves."""
     fields = (field for phase, each in read if phase == "PostRouting" for field in counting(phase, each, place))
     return frozenset(field.path for field in fields)
+
+
+def is_filtered_at(place: RequestPlace, read: Iterable[tuple[Phase, PlaceSettings]]) -> bool:
+    """Whether limits or CORS must see all requests at a place: Envoy runs these only for requests that it forwards."""
+    native = native_setters([*place.parents, place.route_rule]) if place.route_rule is not None else {}
+    fields = (path for paths in (native, *(each.fields for _, each in read)) for path in paths)
+    return any(path.startswith(_OF_FORWARDED) for path in fields)
 
 
 def _applies(path: str, place: RequestPlace) -> bool:

@@ -1,4 +1,4 @@
-"""Redirects behind rate limits: Envoy limits only requests that it forwards, so a filter behind the limits redirects.
+"""Redirects behind rate limits and CORS: Envoy runs these only for requests that it forwards, so a filter redirects.
 
 The location is that which Envoy itself would give (`RedirectAction`).
 """

@@ -27,8 +27,8 @@ class RouteSettings(NamedTuple):
     # The settings of a rule that count there, and whether those of a backend judge requests to it by filters.
     fields: tuple[EffectiveField, ...] = ()
     judges_requests: bool = False
-    # Whether a rate limit counts requests.
-    is_limited: bool = False
+    # Whether filters must see requests that no backend gets.
+    is_filtered: bool = False
     # What says of requests to language models what they are, and changes them, by the name below `backend.ai`.
     model_fields: Mapping[str, Any] = {}
 

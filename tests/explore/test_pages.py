@@ -226,7 +226,10 @@ def test_what_is_written_anew_says_where_it_stands(tmp_path: Path) -> None:
     (tmp_path / "role.json").write_text(f"\n{json.dumps(role)}")
     lab = ExplorerLab(tmp_path)
     try:
-        assert "role.json:2, written as YAML" in lab.client.get("/policy/ClusterRole/r").text
+        page = lab.client.get("/policy/ClusterRole/r").text
+        assert "role.json:2, written as YAML" in page
+        # Its own text begins with the first line, as that of an object of a cluster does.
+        assert re.search(r'<li id="L1"[^>]*><span[^>]*>1</span><code>apiVersion', page)
     finally:
         lab.close()
 

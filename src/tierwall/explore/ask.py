@@ -243,7 +243,8 @@ def _stations(steps: list[Step]) -> Iterator[Markup]:
         place = None
         if at is not None and step.policy is not None:
             anchor = "" if at.is_in_cluster else f"#L{at.line}"
-            place = link(at.beside_object, f"{policy_address(step.policy)}{anchor}", class_="place")
+            href = f"{policy_address(step.policy)}{anchor}"
+            place = tag("p", link(at.beside_object, href, class_="place"), class_="at")
         yield tag(
             "li",
             tag("span", step.tier, class_="tier"),

@@ -66,13 +66,12 @@ def manifest(resource: Resource, line: LineLookup) -> Manifest:
     # An item of a List has no end of its own in the file, and JSON is often one line.
     is_alone = at is not None and not at.is_in_cluster and not resource.prefix and not at.file.endswith(".json")
     if at is None or not is_alone or line(at.file, at.line) is None:
-        text = to_yaml([shown_value(resource)])
+        text = to_yaml([shown_value(resource)]).removeprefix("---\n")
         read = load_text(text, str(resource.reference))
         again = read.resources[0] if read.resources else resource
-        lines = text.removeprefix("---\n").rstrip("\n").split("\n")
-        first = 2 if text.startswith("---\n") else 1
+        lines = text.rstrip("\n").split("\n")
         in_file = f"{at.file}:{at.line}, written as YAML" if at is not None and not at.is_in_cluster else ""
-        anew = Manifest(tuple(lines[:MAX_LINES]), first, "", again, len(lines) > MAX_LINES)
+        anew = Manifest(tuple(lines[:MAX_LINES]), 1, "", again, len(lines) > MAX_LINES)
         return replace(anew, written_from=in_file) if in_file else anew
     number = at.line
     lines = []

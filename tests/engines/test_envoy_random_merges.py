@@ -36,14 +36,25 @@ LEVELS = (
     *(("HTTPRoute/web", section) for section in (None, "a", "b")),
     *(("HTTPRoute/other", section) for section in (None, "a")),
 )
-OF_BACKENDS = (*LEVELS, ("Service/one", None), ("Service/one", "80"), ("Service/two", None))
+OF_BACKENDS = (
+    *LEVELS,
+    *(("Service/one", None), ("Service/one", "80"), ("Service/two", None)),
+    *2 * [("AgentgatewayBackend/own", None)],
+)
 AGES = (None, "2024-01-01T00:00:00Z", "2024-01-02T00:00:00Z", "2024-01-02T02:00:00+02:00")
 ORIGINS = [f"https://{letter}.example" for letter in "pqrs"]
 CODES = (502, 503, 504)
 KEY_HEADERS = ("x-key", "x-other-key")
 LISTENERS = ("edge", "more")
 # The path, the route, the rule, and the backend.
-WAYS = (("/a", "web", "a", "one"), ("/b", "web", "b", "two"), ("/c", "web", 2, "one"), ("/d", "other", "a", "one"))
+WAYS = (
+    ("/a", "web", "a", "one"),
+    ("/b", "web", "b", "two"),
+    ("/c", "web", 2, "own"),
+    ("/d", "other", "a", "one"),
+    ("/e", "other", "b", "own"),
+)
+_OWN: Object = {"group": "agentgateway.dev", "kind": "AgentgatewayBackend", "name": "own"}
 
 
 def _basic(name: str) -> str:
@@ -125,12 +136,15 @@ def world(seed: int) -> list[Object]:
     more = {**edge, "kind": "ListenerSet", "metadata": {"name": "more"}}
     more["spec"] = {"parentRef": {"name": "edge"}, "listeners": added}
     parents = [{"name": "edge"}, {"group": "gateway.networking.k8s.io", "kind": "ListenerSet", "name": "more"}]
-    objects = [edge, more, service("one"), service("two")]
+    own = {"static": {"host": "own.example", "port": 80}}
+    own |= {"policies": some(dice, OF_BACKEND, "inline")} if dice.random() < 0.5 else {}
+    kind = {"apiVersion": "agentgateway.dev/v1alpha1", "kind": "AgentgatewayBackend"}
+    objects = [edge, more, service("one"), service("two"), {**kind, "metadata": {"name": "own"}, "spec": own}]
     for name in ("web", "other"):
         each: list[Object] = [
             {
                 "matches": [{"path": {"value": path}}],
-                "backendRefs": [{"name": to, "port": 80}],
+                "backendRefs": [_OWN if to == "own" else {"name": to, "port": 80}],
                 **({"name": rule} if isinstance(rule, str) else {}),
             }
             for path, of, rule, to in WAYS
@@ -162,7 +176,10 @@ class Place:
         self.listener, self.number = f"w{seed}/{listener}", number
         space = f"w{seed}"
         question = {"gateway": f"{space}/edge", "listener": "http", "route": f"HTTPRoute/{space}/{of}", "rule": rule}
-        question |= {"backend": f"Service/{space}/{backend}", "backendSection": 80}
+        if backend == "own":
+            question |= {"backend": f"AgentgatewayBackend/{space}/own"}
+        else:
+            question |= {"backend": f"Service/{space}/{backend}", "backendSection": 80}
         question |= {"listenerSet": f"{space}/more"} if listener == "more" else {}
         self.settings = {
             (phase, field): merged.setting
@@ -368,7 +385,9 @@ def merged(objects: list[Object], numbers: dict[int, str], profile: Profile) -> 
             profile=profile,
             bind={f"{space}/edge:{number}": SocketAddress(host(number), 0) for number, space in numbers.items()},
             endpoints={
-                f"Service/{space}/{name}": backend.address for space in numbers.values() for name in ("one", "two")
+                name.format(space): backend.address
+                for space in numbers.values()
+                for name in ("Service/{}/one", "Service/{}/two", "AgentgatewayBackend/{}/own")
             },
         )
         resources, _ = compile(Snapshot.of(load_objects(objects)), options)
@@ -386,7 +405,7 @@ def places(worlds: Mapping[int, list[Object]], profile: Profile) -> Iterator[lis
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_requests_show_what_the_reference_says(profile: Profile) -> None:
-    worlds = {seed: world(seed) for seed in seeds(4)}
+    worlds = {seed: world(seed) for seed in seeds(8)}
     numbers = {port(seed, listener): f"w{seed}" for seed in worlds for listener in LISTENERS}
     with merged([each for objects in worlds.values() for each in objects], numbers, profile) as running:
         for every in places(worlds, profile):

@@ -15,15 +15,6 @@ local PLACES = {
 
 local SHORT = { b = "\b", f = "\f", n = "\n", r = "\r", t = "\t" }
 
-local function utf8(number)
-  local char, floor = string.char, math.floor
-  if number < 0x80 then return char(number) end
-  if number < 0x800 then return char(0xc0 + floor(number / 64), 0x80 + number % 64) end
-  local last = char(0x80 + floor(number / 64) % 64, 0x80 + number % 64)
-  if number < 0x10000 then return char(0xe0 + floor(number / 4096)) .. last end
-  return char(0xf0 + floor(number / 262144), 0x80 + floor(number / 4096) % 64) .. last
-end
-
 -- Returns a text without the escapes of JSON.
 local function plain(raw)
   local out = string.gsub(raw, "\\u([dD][89abAB]%x%x)\\u([dD][c-fC-F]%x%x)", function(high, low)

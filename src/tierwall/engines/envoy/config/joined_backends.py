@@ -19,7 +19,7 @@ from envoy.extensions.filters.http.lua.v3 import lua_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2 as hcm_pb2
 
 from tierwall.engines.envoy.config.matchers import packed
-from tierwall.engines.envoy.config.mcp import script_filter, set_of
+from tierwall.engines.envoy.config.mcp import UTF8, script_filter, set_of
 from tierwall.engines.envoy.config.names import CHOOSE_TARGET, JOIN, OVERRIDE_HEADERS, TARGET
 from tierwall.engines.envoy.config.settings.mcp_rules import MessageFilters
 from tierwall.resources.resource import Resource, nested_map
@@ -33,7 +33,7 @@ _PARTS = ("cluster", "host", "path")
 def choosing_filter() -> Any:
     """Return the filter that chooses the server of a message; it comes before those that read messages."""
     return hcm_pb2.HttpFilter(
-        name=CHOOSE_TARGET, typed_config=script_filter("choose_target.lua", preamble=_SLICES), disabled=True
+        name=CHOOSE_TARGET, typed_config=script_filter("choose_target.lua", None, UTF8, _SLICES), disabled=True
     )
 
 

@@ -38,6 +38,8 @@ from tierwall.tool.protocol import BY_URI, CALL, KNOWN_METHODS, TASK_METHODS
 # What clients of MCP accept (Streamable HTTP). Envoy reads a message as MCP only if its client accepts both, and those
 # of A2A accept one of them.
 ACCEPTABLE = ("application/json", "text/event-stream")
+# The script with which others write characters.
+UTF8 = "utf8.lua"
 # After `accepts_filter`: what the client accepts.
 ACCEPTED_AGAIN = (("accept", f"%REQ({ACCEPTED})%"),)
 # What `watched` puts before the method.
@@ -117,7 +119,7 @@ def strict_filter(with_arguments: bool) -> Any:
     }
     if with_arguments:
         settings |= {"READS_ARGUMENTS": "true", "CASE_FOLDINGS": _quoted(character_lines("case_foldings.txt"))}
-    return script_filter("strict.lua", settings)
+    return script_filter("strict.lua", settings, UTF8)
 
 
 def character_lines(name: str) -> str:
@@ -141,15 +143,15 @@ def bodiless_filter() -> Any:
     return script_filter("bodiless.lua")
 
 
-def script_filter(name: str, settings: Mapping[str, str] | None = None, preamble: str = "") -> Any:
+def script_filter(name: str, settings: Mapping[str, str] | None = None, *preambles: str) -> Any:
     """Return the filter that runs a script, with other values of some of the script's local variables.
 
-    `preamble` is a script that stands before it. A request keeps its route, whatever headers the script changes.
+    `preambles` are scripts that stand before it. A request keeps its route, whatever headers the script changes.
     Otherwise Envoy would choose again, perhaps a route with policies whose filters this request does not have: it gets
     its filters by its first route.
     """
     folder = files(__package__)
-    script = "".join(folder.joinpath(part).read_text() for part in (preamble, name) if part)
+    script = "".join(folder.joinpath(part).read_text() for part in (*preambles, name))
     for variable, value in (settings or {}).items():
         before, after = re.split(rf"(?m)^local {variable} = .*$", script)
         script = f"{before}local {variable} = {value}{after}"

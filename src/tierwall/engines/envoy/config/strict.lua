@@ -29,7 +29,7 @@
 -- Patterns, which it does not compile, are limited to rare cases. If a script fails, Envoy lets the request pass, so the
 -- script catches failures and refuses the request.
 
-local find, sub, lower, byte, char, gsub = string.find, string.sub, string.lower, string.byte, string.char, string.gsub
+local find, sub, lower, byte, gsub = string.find, string.sub, string.lower, string.byte, string.gsub
 local floor, concat, sort = math.floor, table.concat, table.sort
 
 local READS_ARGUMENTS = false
@@ -136,14 +136,6 @@ if has_ffi then
     end
     return has_controls_by_byte(sub(text, count * 8 + 1))
   end
-end
-
-local function utf8(number)
-  if number < 0x80 then return char(number) end
-  if number < 0x800 then return char(0xc0 + floor(number / 64), 0x80 + number % 64) end
-  local last = char(0x80 + floor(number / 64) % 64, 0x80 + number % 64)
-  if number < 0x10000 then return char(0xe0 + floor(number / 4096)) .. last end
-  return char(0xf0 + floor(number / 262144), 0x80 + floor(number / 4096) % 64) .. last
 end
 
 -- Returns the number of bytes of the character that starts with a byte over 127.

@@ -11,6 +11,7 @@ from tierwall.core.answer import DEFAULT, Decider
 from tierwall.core.reference import Reference
 from tierwall.core.verdict import StepVerdict
 from tierwall.engines.envoy.config.names import (
+    ANSWERER,
     BACKEND_SLOTS,
     GATEWAY_SLOTS,
     MCP,
@@ -26,6 +27,7 @@ from tierwall.render.engines import request_document
 GATEWAY, BACKEND = GATEWAY_SLOTS[0], BACKEND_SLOTS[0]
 ALLOW, DENY = StepVerdict.ALLOW, StepVerdict.DENY
 REFUSED = LoggedDecision(DENY, refused=True)
+ANSWERED_BY = "lua_response[HTTPRoute/shop/web]"
 
 
 def said(*entries: tuple[Any, str, str]) -> dict[str, str]:
@@ -91,6 +93,28 @@ def test_a_request_refused_before_any_policy_says_why() -> None:
     entry.response.response_code_details = "lua_response"
     entry.common_properties.metadata.filter_metadata[REFUSAL].update({"why": "a key is empty"})
     assert request_document(event(entry))["rule"] == "lua_response[a key is empty]"
+
+
+def test_an_answer_that_a_setting_or_a_rule_gives_says_so() -> None:
+    entry = accesslog_pb2.HTTPAccessLogEntry()
+    entry.response.response_code_details = "lua_response"
+    entry.common_properties.metadata.filter_metadata[ANSWERER].update({"by": "HTTPRoute/shop/web"})
+    for status, expected in ((301, ("Allow", "Default", None)), (403, ("Deny", "Default", ANSWERED_BY))):
+        entry.response.response_code.value = status
+        document = request_document(event(entry))
+        assert (document["verdict"], document["policy"], document.get("rule")) == expected
+        assert document["detail"] == ANSWERED_BY
+    entry.common_properties.metadata.filter_metadata[RBAC].update(said((GATEWAY, "allowed", "P/a/b rules[0]")))
+    entry.response.response_code.value = 200
+    assert request_document(event(entry))["policy"] == "P/a/b"
+
+
+@pytest.mark.parametrize(("status", "verdict"), [(200, "Allow"), (302, "Allow"), (404, "Deny"), (500, "Deny")])
+def test_a_route_that_answers_by_itself_refuses_only_by_its_status(status: int, verdict: str) -> None:
+    entry = accesslog_pb2.HTTPAccessLogEntry()
+    entry.response.response_code_details = "direct_response"
+    entry.response.response_code.value = status
+    assert request_document(event(entry))["verdict"] == verdict
 
 
 def test_a_denied_request_names_its_backend() -> None:

@@ -83,6 +83,8 @@ MOST_URIS: Final = 8
 REFUSAL: Final = "tierwall.refusal"
 # Metadata: that a request was answered for several servers, after all policies (`answered`).
 ANSWERED: Final = "tierwall.joined"
+# Metadata: the object whose setting or rule a filter answered a request for, behind all policies (`by`).
+ANSWERER: Final = "tierwall.answer"
 # The header that names the checkpoint, by level; the route sets it (`checkpoints`).
 CHECKPOINT: Final = {"gateway": "x-tierwall-gateway", "backend": "x-tierwall-backend"}
 

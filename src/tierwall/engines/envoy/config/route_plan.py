@@ -348,7 +348,7 @@ def _with_settings(planned: PlannedRoute, settings: RouteSettings, rule: Mapping
         unsupported = ", ".join(filter(None, (planned.unsupported, settings.closed)))
         return replace(_unserved(planned), unsupported=unsupported, settings=settings.policies)
     if settings.is_filtered and can_be_limited(planned.message):
-        limited_redirect(planned.message)(planned.message)
+        limited_redirect(planned.message, str(planned.route.reference))(planned.message)
     unsupported = settings.apply(planned.message)
     is_answering = bool(planned.backends) and is_answered(planned.message)
     if not is_answering and any(to.target or to.targets for to in planned.backends):

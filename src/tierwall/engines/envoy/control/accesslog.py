@@ -26,6 +26,7 @@ from tierwall.engines.envoy.config.bootstrap import CONTROL_PLANE
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import (
     ANSWERED,
+    ANSWERER,
     MCP,
     PLACE,
     RBAC,
@@ -41,6 +42,8 @@ from tierwall.tool.request import ObservedRequest
 SERVICE = "envoy.service.accesslog.v3.AccessLogService"
 PLACE_KEYS = ("gateway", "listener", "backend")
 _CLUSTER = "cluster"
+# Statuses of answers that refuse requests begin here.
+_REFUSED = 400
 # Envoy drops entries beyond this (for each of its threads) while this process does not keep up. By default it is so
 # little that a few long messages would hide other requests from the log.
 MOST_WAITING_BYTES = 64 << 20
@@ -98,7 +101,12 @@ def event(entry: Any) -> DecisionEvent:
         details = f"{details}[{why}]"
     # A script asks several servers behind all policies.
     reached = common.HasField("upstream_remote_address") or bool(_metadata(common.metadata, ANSWERED))
-    decision = logged_decision(_metadata(common.metadata, RBAC), details, reached)
+    if by := _metadata(common.metadata, ANSWERER).get("by"):
+        details = f"{details}[{by}]"
+    # A redirect, or an answer that a setting gives, is not a refusal.
+    answers = bool(by) or details == "direct_response"
+    is_answered = answers and entry.response.response_code.value < _REFUSED
+    decision = logged_decision(_metadata(common.metadata, RBAC), details, reached or is_answered)
     place = {key: common.custom_tags.get(key) for key in PLACE_KEYS}
     target = target_of_cluster(cluster)
     return DecisionEvent(
@@ -140,7 +148,10 @@ class LoggedDecision(NamedTuple):
 
 
 def logged_decision(metadata: Mapping[str, Any], details: str, reached: bool = False) -> LoggedDecision:
-    """Return the decision from dynamic metadata and `response_code_details`; `reached` says that a backend got it."""
+    """Return the decision from dynamic metadata and `response_code_details`.
+
+    `reached` says that a backend got the request, or that a setting or a rule behind all policies answered it.
+    """
     results = list(_results(metadata))
     is_allowed = reached or details.startswith(_PASSED)
     is_denied_by_policy = bool(results) and (results[-1][1] == "denied" or details.startswith(_BY_AUTHORIZER))

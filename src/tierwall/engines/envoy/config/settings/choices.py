@@ -18,6 +18,7 @@ from xds.type.matcher.v3 import matcher_pb2
 
 from tierwall.cel.syntax import ast
 from tierwall.engines.envoy.config.matchers import OnMatch, extension_config, first_of, matcher, packed
+from tierwall.engines.envoy.config.names import ANSWERER
 from tierwall.engines.envoy.config.settings.conditions import Condition, entry_condition
 from tierwall.engines.envoy.config.settings.expressions import constant, is_valid
 from tierwall.engines.envoy.config.settings.filters import skipped
@@ -89,13 +90,19 @@ def _run(message: Any) -> OnMatch:
     return matcher_pb2.Matcher.OnMatch(action=extension_config("run", action))
 
 
-def answer(value: Mapping[str, Any]) -> Any:
-    """Return the filter that answers requests by itself."""
+def answer(value: Mapping[str, Any], source: str) -> Any:
+    """Return the filter that answers requests by itself, because an object says so."""
     body = constant(value["bodyExpression"]) if "bodyExpression" in value else str(value.get("body", ""))
     headers = [(":status", str(value["status"]))]
     headers += [(header["name"], constant(header["value"])) for header in list_of_maps(value.get("headers"))]
     table = ", ".join(f"[{quoted(name)}] = {quoted(text)}" for name, text in headers)
-    return script(f"function envoy_on_request(handle)\n  handle:respond({{ {table} }}, {quoted(body)})\nend\n")
+    respond = f"handle:respond({{ {table} }}, {quoted(body)})"
+    return script(f"function envoy_on_request(handle)\n  {told(source)}\n  {respond}\nend\n")
+
+
+def told(source: str) -> str:
+    """Return the statement that tells the decision log for which object a filter answers."""
+    return f'handle:streamInfo():dynamicMetadata():set("{ANSWERER}", "by", {quoted(source)})'
 
 
 def script(text: str) -> Any:

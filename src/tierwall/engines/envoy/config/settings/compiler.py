@@ -237,7 +237,7 @@ class SettingsCompiler:
         if field.path == "traffic.rateLimit.local":
             return self._chosen_limits(field, phase)
         makes: Mapping[str, tuple[str, MakeFilter]] = {
-            "traffic.directResponse": (ANSWER, lambda source, value, _: answer(value)),
+            "traffic.directResponse": (ANSWER, lambda source, value, _: answer(value, str(source.source))),
             "traffic.extAuth": (
                 ASK,
                 lambda source, value, _: external.asking_filter(self._asking(source, value), value),

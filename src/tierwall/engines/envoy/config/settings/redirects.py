@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tierwall.engines.envoy.config.settings.choices import always, quoted, script
+from tierwall.engines.envoy.config.settings.choices import always, quoted, script, told
 from tierwall.engines.envoy.config.settings.filters import ANSWER, choosing_filter
 from tierwall.engines.envoy.config.settings.traffic import RouteChange, forward_nowhere
 
@@ -25,13 +25,14 @@ _SCRIPT = """function envoy_on_request(handle)
   end
   local bare, query = string.match(path, "^([^?]*)(.*)$")
   %(change)s
+  %(told)s
   handle:respond({ [":status"] = "%(status)s", ["location"] = scheme .. "://" .. host .. port .. bare .. query }, "")
 end
 """
 
 
-def limited_redirect(message: Any) -> RouteChange:
-    """Return the change of a route that redirects: a filter behind the limits does it."""
+def limited_redirect(message: Any, source: str) -> RouteChange:
+    """Return the change of a route that redirects, because an object says so: a filter behind the limits does it."""
     action = message.redirect
     change = ""
     if action.path_redirect:
@@ -48,6 +49,7 @@ def limited_redirect(message: Any) -> RouteChange:
         "host": quoted(action.host_redirect),
         "port": quoted(f":{action.port_redirect}" if action.port_redirect else ""),
         "change": change,
+        "told": told(source),
         "status": _STATUS[action.response_code],
     }
     answer = always(script(_SCRIPT % values), choosing_filter("PostRouting", ANSWER))

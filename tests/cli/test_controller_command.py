@@ -31,6 +31,7 @@ def test_the_namespace_of_the_release_is_one_that_can_be(command: tuple[str, ...
     ("times", "words"),
     [
         (("--lease-duration=10s",), "the lease must last longer than the renewal deadline"),
+        (("--lease-duration=2562047h",), "the lease can last 2147483647 s at most"),
         (("--renew-deadline=2500ms",), "the renewal deadline must be longer than the retry period and 25%"),
         (("--retry-period=0s",), "the retry period must be longer than 0s"),
     ],

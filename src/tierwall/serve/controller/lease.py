@@ -26,12 +26,16 @@ class LeaseTiming(Struct, frozen=True):
 
     # So much longer than `retry_period` a pause may be, so that candidates do not all ask at once.
     JITTER = 0.25
+    # `leaseDurationSeconds` has 32 bits: an API server refuses more, and nobody would lead.
+    LONGEST = 2**31 - 1
 
     @property
     def problem(self) -> str:
         """What is wrong with the times; empty if nothing is."""
         if not self.duration > self.renew_deadline:
             return "the lease must last longer than the renewal deadline"
+        if self.duration > self.LONGEST:
+            return f"the lease can last {self.LONGEST} s at most"
         if not self.renew_deadline > self.retry_period * (1 + self.JITTER):
             return f"the renewal deadline must be longer than the retry period and {self.JITTER:.0%}"
         if not self.retry_period > 0:

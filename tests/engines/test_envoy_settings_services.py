@@ -87,6 +87,17 @@ SETTINGS: dict[str, dict[str, Any]] = {
         }
         for name, header in (("own", "X-Tierwall-Caller"), ("caller", "X-Forwarded-Client-Cert"))
     },
+    "transform-timeout": {
+        "timeouts": {"request": "300ms"},
+        "transformation": {"request": transformed(("X-Envoy-Upstream-Rq-Timeout-Ms", "'9000'"))},
+    },
+    "modify-attempts": {
+        "headerModifiers": {
+            "request": {
+                "set": [{"name": "X-Envoy-Retry-On", "value": "5xx"}, {"name": "X-Envoy-Max-Retries", "value": "4"}]
+            }
+        }
+    },
     "modify-method": {"headerModifiers": {"request": {"set": [{"name": "X-HTTP-Method-Override", "value": "GET"}]}}},
     "ask": {"extAuth": {**SERVICE, "grpc": {}}},
     "transform-body": {"transformation": {"request": transformed(("x-a", "'1'"), body="'{}'")}},
@@ -199,10 +210,16 @@ def test_no_setting_and_no_service_sets_the_headers_by_which_policies_judge(lab:
     said = [str(problem.message) for problem in lab.diagnostics]
     for path, name in (("/transform-caller", "X-Forwarded-Client-Cert"), ("/modify-method", "X-HTTP-Method-Override")):
         assert name.lower() not in lab.send(path).seen
-    for name in ("X-Tierwall-Caller", "X-Forwarded-Client-Cert", "X-HTTP-Method-Override"):
+    protected = ("X-Tierwall-Caller", "X-Forwarded-Client-Cert", "X-HTTP-Method-Override")
+    for name in (*protected, "X-Envoy-Upstream-Rq-Timeout-Ms", "X-Envoy-Retry-On"):
         assert any("change" in message and f"header `{name}`" in message for message in said)
     assert lab.send("/headers-only", x_put="x-forwarded-client-cert URI=other").status == 200
     assert "x-forwarded-client-cert" not in lab.backend.headers[-1]
+    # Neither is a timeout nor are attempts changed past the settings for them.
+    assert lab.send("/transform-timeout", x_sleep="1.5").status == 504
+    before = len(lab.backend.paths)
+    assert lab.send("/modify-attempts", x_status="503").status == 503
+    assert lab.backend.paths[before:] == ["/modify-attempts"]
     # Such a header may be removed.
     assert not any("`X-Method-Override`" in message for message in said)
     assert lab.send("/ask", x_wanted="x-team").seen["x-team"] == "granted"

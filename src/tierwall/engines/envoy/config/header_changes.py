@@ -3,7 +3,8 @@
 Headers that frame a message or say which host it is for stay as they are: changing one would change the meaning of the
 message. Policies judge requests by Tierwall's own headers, so no route sets those. Headers of MCP say again what a
 message says: policies compared both, and a server that goes by the header must find what they judged. Nor may a route
-say who the caller is, or that the method or path is another: such headers may only be removed.
+say who the caller is, that the method or path is another, or how long Envoy waits and how often it tries: such headers
+may only be removed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _PROTECTED = frozenset(("host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"))
 _PREFIXES = (HEADER_PREFIX, "mcp-")
-_CALLER = "x-forwarded-client-"
+# Who the caller is, and what Envoy itself goes by, such as timeouts and attempts.
+_ONLY_REMOVED = ("x-forwarded-client-", "x-envoy-")
 # The parts of a filter, or of a setting, that changes headers, and the filters that do.
 _PARTS = ("set", "add", "remove")
 _MODIFIERS = {"RequestHeaderModifier": "requestHeaderModifier", "ResponseHeaderModifier": "responseHeaderModifier"}
@@ -36,7 +38,7 @@ class HeaderProblem(NamedTuple):
 def is_protected(name: str, removes: bool = False) -> bool:
     """Whether a header must stay as it is, or cannot be one."""
     folded = name.lower()
-    if not removes and (folded in OVERRIDE_HEADERS or folded.startswith(_CALLER)):
+    if not removes and (folded in OVERRIDE_HEADERS or folded.startswith(_ONLY_REMOVED)):
         return True
     return not TOKEN.fullmatch(name) or folded in _PROTECTED or folded.startswith(_PREFIXES)
 

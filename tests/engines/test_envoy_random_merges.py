@@ -136,10 +136,10 @@ def world(seed: int) -> list[Object]:
     more = {**edge, "kind": "ListenerSet", "metadata": {"name": "more"}}
     more["spec"] = {"parentRef": {"name": "edge"}, "listeners": added}
     parents = [{"name": "edge"}, {"group": "gateway.networking.k8s.io", "kind": "ListenerSet", "name": "more"}]
-    own = {"static": {"host": "own.example", "port": 80}}
-    own |= {"policies": some(dice, OF_BACKEND, "inline")} if dice.random() < 0.5 else {}
+    with_host: Object = {"static": {"host": "own.example", "port": 80}}
+    with_host |= {"policies": some(dice, OF_BACKEND, "inline")} if dice.random() < 0.5 else {}
     kind = {"apiVersion": "agentgateway.dev/v1alpha1", "kind": "AgentgatewayBackend"}
-    objects = [edge, more, service("one"), service("two"), {**kind, "metadata": {"name": "own"}, "spec": own}]
+    objects = [edge, more, service("one"), service("two"), {**kind, "metadata": {"name": "own"}, "spec": with_host}]
     for name in ("web", "other"):
         each: list[Object] = [
             {

@@ -197,6 +197,23 @@ def test_a_stream_from_before_the_first_policy_ends_with_it(running: Lab, notifi
         assert ends(stream)
 
 
+def test_a_stream_goes_on_where_a_setting_would_refuse_it_now(running: Lab) -> None:
+    """Settings judge a request when it begins (docs/semantics.md#streams-end-with-their-permission)."""
+    caller = in_force(running, allowing())
+    ref = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "agents"}
+    nobody = {"action": "Require", "policy": {"matchExpressions": ["false"]}}
+    spec = {"targetRefs": [ref], "traffic": {"authorization": nobody}}
+    with caller.open() as stream:
+        assert (stream.readline(), stream.readline()) == (b"data: {}\n", b"\n")
+        setting = manifest("agentgateway.dev/v1alpha1", "AgentgatewayPolicy", "nobody", spec, "shop")
+        running.publish([allowing(), setting])
+        running.programmed()
+        with pytest.raises(TimeoutError):
+            wait_for_line(stream)
+        with caller.open() as again:
+            assert again.status == 403
+
+
 @pytest.mark.parametrize("headers", [{}, {"mcp-session-id": "s"}, {"mcp-protocol-version": "2025-06-18"}])
 def test_streams_of_services_end_with_the_first_policy_if_they_speak_mcp(headers: dict[str, str]) -> None:
     backend = Backend()

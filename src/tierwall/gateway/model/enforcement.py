@@ -51,7 +51,12 @@ _PLAIN_BODIES = "requests whose bodies are not plain JSON get 400; those that pa
 _ENFORCED = FieldRule(EnforcementState.ENFORCED)
 _NO_EXPRESSION = "Envoy does not evaluate expressions here"
 
-_ASKING = "the service is a Service or a URL; `http.path` is a constant text; bodies over `forwardBody.maxSize` get 413"
+# A request is judged when it begins (docs/semantics.md#streams-end-with-their-permission).
+_OPEN = "a stream that is open goes on when this changes"
+_ASKING = (
+    "the service is a Service or a URL; `http.path` is a constant text; bodies over `forwardBody.maxSize` get 413;"
+    f" {_OPEN}"
+)
 
 
 def _ext_auth_parts(field: str) -> Mapping[str, FieldRule]:
@@ -145,18 +150,19 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
         " `basicAuth.username`, and what [Envoy evaluates](tool.md#expressions); `source.address` only in"
         " `cidr('10.0.0.0/8').containsIP(source.address)`, compared with an address, in a list, or by `startsWith`;"
         " `request.host` is as the client wrote it, with its port; requests that [repeat a"
-        " header](#headers-of-one-name) that is read are refused",
+        f" header](#headers-of-one-name) that is read are refused; {_OPEN}",
         restricts=True,
     ),
-    "traffic.jwtAuthentication": _ENFORCED._replace(restricts=True),
+    "traffic.jwtAuthentication": _limited(_OPEN, restricts=True),
     "traffic.jwtAuthentication.location.expression": _not(_NO_EXPRESSION, restricts=True),
     "traffic.jwtAuthentication.mcp": _not(_NO_METADATA),
-    "traffic.basicAuthentication": _limited("passwords in the form {SHA} (`htpasswd -s`)", restricts=True),
+    "traffic.basicAuthentication": _limited(f"passwords in the form {{SHA}} (`htpasswd -s`); {_OPEN}", restricts=True),
     "traffic.basicAuthentication.mode=Optional": _not("Envoy always requires a password", restricts=True),
     "traffic.basicAuthentication.location": _not("Envoy reads only the header `Authorization`", restricts=True),
     "traffic.basicAuthentication.realm": _not("Envoy names another realm"),
     "traffic.apiKeyAuthentication": _limited(
-        "keys that are given by their hash are not accepted; a header may have the prefix `Bearer `", restricts=True
+        f"keys that are given by their hash are not accepted; a header may have the prefix `Bearer `; {_OPEN}",
+        restricts=True,
     ),
     "traffic.apiKeyAuthentication.mode=Optional": _not("Envoy always requires a key", restricts=True),
     "traffic.apiKeyAuthentication.secretSelector": _not("Tierwall reads only Secrets that are named", restricts=True),
@@ -198,7 +204,7 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
         "Envoy translates nothing: what the provider does not understand itself is answered with 500"
     ),
     "backend.mcp.authentication": _limited(
-        "a token that `traffic.jwtAuthentication` has checked does not reach it", restricts=True
+        f"a token that `traffic.jwtAuthentication` has checked does not reach it; {_OPEN}", restricts=True
     ),
     "backend.mcp.authentication.clientId": _not(_NO_METADATA),
     "backend.mcp.authentication.clientSecretRef": _not(_NO_METADATA),

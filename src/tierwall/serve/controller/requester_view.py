@@ -33,6 +33,8 @@ class RequesterView:
     ) -> None:
         self._authorizer, self._user, self._policies = authorizer, user, policies
         self._reveals_admin_policies = reveals_admin_policies
+        # Whether the user may get every object of a kind in a namespace, or (empty) everywhere.
+        self._may_get_any: dict[tuple[KindKey, str], bool] = {}
 
     def may_list(self, kind: KindKey, namespace: str = "") -> bool:
         """Whether the user may list a kind in a namespace, or everywhere."""
@@ -51,7 +53,16 @@ class RequesterView:
         kinds = [key for key in self._policies.kinds if key[1] == reference.kind]
         place = reference.namespace, reference.name
         existing = [key for key in kinds if self._policies.get(*key, *place) is not None]
-        return bool(existing) and all(self._may("get", key, *place) for key in existing)
+        return bool(existing) and all(
+            self._may_get_all(key, place[0]) or self._may("get", key, *place) for key in existing
+        )
+
+    def _may_get_all(self, kind: KindKey, namespace: str) -> bool:
+        """Whether the user may get every object of a kind in a namespace: thousands may be asked about."""
+        known = self._may_get_any.get((kind, namespace))
+        if known is None:
+            known = self._may_get_any[kind, namespace] = self._may("get", kind, namespace)
+        return known
 
     def _may(self, verb: str, kind: KindKey, namespace: str, name: str = "") -> bool:
         groups = tuple(self._user.groups or ())

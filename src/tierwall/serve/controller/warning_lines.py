@@ -25,6 +25,8 @@ from tierwall.values.pattern import pattern
 
 MAX_LINES = 5
 MAX_LENGTH = 199
+# Of so many names, the first that a user may read is looked for.
+MAX_ASKED = 100
 MORE = "tierwall check --cluster FILE"
 NOT_YET = "tierwall: not checked yet: the cluster is still being read"
 NOT_IN_TIME = f"tierwall: not checked in time; run {MORE}"
@@ -127,8 +129,9 @@ class WarningBuilder:
 
     def _named(self, objects: Iterable[str]) -> str:
         """Name the first of some objects that the user may read, and count the others; empty if they may read none."""
-        ordered = sorted(objects, key=lambda name: (not self._view.may_read([name]), name))
-        return join_names(ordered, 1) if self._view.may_read(ordered[:1]) else ""
+        ordered = sorted(objects)
+        readable = next((name for name in ordered[:MAX_ASKED] if self._view.may_read([name])), "")
+        return join_names([readable, *(name for name in ordered if name != readable)], 1) if readable else ""
 
     def _overriding(self, findings: Sequence[Diagnostic], brought: ChangeFindings) -> WarningLine:
         """Return the line about all NetworkPolicies that an admin policy overrides."""

@@ -86,6 +86,53 @@ class VariedCluster:
         api = "policy.networking.k8s.io/v1alpha1"
         return {"apiVersion": api, "kind": "AdminNetworkPolicy", "metadata": {"name": name}, "spec": spec}
 
+    def change(self, known: dict[str, list[Object]]) -> tuple[Object, Object | None]:
+        """Draw a policy as it is applied, and as it was: new or changed, for some pods or all, long or a rule longer.
+
+        `known` are the policies of the cluster, by kind.
+        """
+        draws = (self.local, self.admin, self.cluster_policy, lambda name: self.baseline())
+        draw = self._random.choices(draws, (4, 4, 2, 1))[0]
+        new = draw("new")
+        old = self._random.choice(known.get(new["kind"]) or [None])
+        how = self._random.choice(("new", "wide", "copied", "changed", "longer", "shorter"))
+        if how == "wide":
+            subject: Object = {"podSelector": {}} if new["kind"] == "NetworkPolicy" else {"subject": {"namespaces": {}}}
+            return {**new, "spec": {**new["spec"], **subject}}, None
+        if old is None or how == "new":
+            return new, None
+        if how == "copied":
+            return {**old, "metadata": {**old["metadata"], "name": "new"}}, None
+        if how == "changed":
+            return {**old, "spec": new["spec"]}, old
+        rules = {key: old["spec"][key] for key in ("ingress", "egress") if old["spec"].get(key)}
+        changed = {
+            key: listed[1:] if how == "shorter" else [*listed, *new["spec"].get(key, ())[:1]]
+            for key, listed in rules.items()
+        }
+        return {**old, "spec": {**old["spec"], **changed}}, old
+
+    def baseline(self) -> Object:
+        """Draw the BaselineAdminNetworkPolicy."""
+        drawn = self.admin("default")
+        spec = {key: value for key, value in drawn["spec"].items() if key != "priority"}
+        for direction in ("ingress", "egress"):
+            for rule in spec.get(direction, ()):
+                rule["action"] = "Allow" if rule["action"] == "Pass" else rule["action"]
+        return {**drawn, "kind": "BaselineAdminNetworkPolicy", "spec": spec}
+
+    def cluster_policy(self, name: str) -> Object:
+        """Draw a ClusterNetworkPolicy of either tier."""
+        drawn = self.admin(name)
+        spec = {**drawn["spec"], "tier": self._random.choice(("Admin", "Baseline"))}
+        for direction in ("ingress", "egress"):
+            for rule in spec.get(direction, ()):
+                rule["action"] = "Accept" if rule["action"] == "Allow" else rule["action"]
+                if "ports" in rule:
+                    rule["protocols"] = list(map(_protocol, rule.pop("ports")))
+        api = "policy.networking.k8s.io/v1alpha2"
+        return {**drawn, "apiVersion": api, "kind": "ClusterNetworkPolicy", "spec": spec}
+
     def _pod(self, number: int) -> Object:
         address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
         ports = [{"name": f"p{self._random.randrange(20)}", "containerPort": self._random.choice(self._numbers)}]
@@ -175,3 +222,12 @@ class VariedCluster:
         if self._random.random() < self._shape.ranges:
             return {"portRange": {"protocol": protocol, "start": number, "end": number + self._some(2000)}}
         return {"portNumber": {"protocol": protocol, "port": number}}
+
+
+def _protocol(port: Object) -> Object:
+    """Return the entry of a ClusterNetworkPolicy that says what one of an AdminNetworkPolicy says."""
+    (values,) = port.values()
+    where = (
+        {"number": values["port"]} if "port" in values else {"range": {key: values[key] for key in ("start", "end")}}
+    )
+    return {values["protocol"].lower(): {"destinationPort": where}}

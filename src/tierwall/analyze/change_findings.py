@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import cache
 from math import inf
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
@@ -20,6 +21,7 @@ from tierwall.analyze.network_change import SHADOWED, NetworkChangeCheck
 from tierwall.analyze.network_index import NetworkIndex
 from tierwall.analyze.network_opened import opened_by_change
 from tierwall.core.diagnostics import Diagnostic
+from tierwall.logic.solver import solver
 from tierwall.network.model.policies import KINDS as NETWORK_KINDS
 from tierwall.resources.resource import Resource
 from tierwall.resources.snapshot import Snapshot
@@ -28,6 +30,8 @@ from tierwall.resources.snapshot import Snapshot
 # shares of the time that the first one has; and when proofs about the rules of both versions end.
 LOOK, LOOK_BEFORE, OPENED = 1.0, 1.4, 1.6
 PROOFS, PROOFS_BEFORE = 1.2, 1.6
+# The most values in the spec of a policy, lists and maps among them, that are read while somebody waits.
+MAX_VALUES = 3_000
 # The kinds that are judged.
 KINDS = frozenset({*NETWORK_KINDS, *ATTACHED_KINDS})
 NOT_COMPARED = "TW215"
@@ -79,6 +83,7 @@ class ChangeIndex:
     """What is known about a followed cluster, kept up to date, to judge one change at a time. For one thread."""
 
     def __init__(self) -> None:
+        _load_ahead()
         self._network = NetworkIndex()
         self._attached = AttachedIndex()
 
@@ -90,6 +95,9 @@ class ChangeIndex:
     def findings(self, change: PolicyChange, seconds: float = inf) -> ChangeFindings:
         """Return what a change brings. Looks at other policies take about so many seconds of this thread's time."""
         policy = change.policy
+        if any(version is not None and not _is_short(version) for version in (change.old, change.new)):
+            message = f"{policy.reference} was not checked: it has more than {MAX_VALUES:,} values"
+            return ChangeFindings((policy.diagnostic(NOT_COMPARED, message),))
         if (policy.group, policy.kind) in NETWORK_KINDS:
             return self._network_findings(change, seconds)
         if (policy.group, policy.kind) in ATTACHED_KINDS:
@@ -150,6 +158,29 @@ class ChangeIndex:
             message = f"whether {about} opens pods to the outside was not checked: too many policies select them"
             brought.append(change.policy.diagnostic(NOT_COMPARED, message))
         return ChangeFindings(tuple(brought), frozenset(overridden), is_complete)
+
+
+def _is_short(policy: Resource) -> bool:
+    """Whether a policy is short enough to be read while somebody waits."""
+    values = 0
+    waiting: list[Any] = [policy.spec]
+    while waiting and values <= MAX_VALUES:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+        values += 1
+    return values <= MAX_VALUES
+
+
+@cache
+def _load_ahead() -> None:
+    """Load what proves that rules never count and what compiles expressions, so that no change waits for it."""
+    import tierwall.analyze.network_shadowed
+    import tierwall.cel.evaluate.generate_calls  # noqa: F401 - few of those who import this module judge a change
+
+    solver()
 
 
 def facts(finding: Diagnostic, about: str) -> frozenset[Fact]:

@@ -15,6 +15,7 @@ from tierwall.analyze.network import MAX_STAND_INS, RuleWalk
 from tierwall.analyze.network_index import MAX_NAMESPACES, NetworkIndex, is_large, number_of_parts, with_model
 from tierwall.analyze.network_meetings import MeetingSearch, MeetingWitness
 from tierwall.analyze.network_selection import SelectionCheck
+from tierwall.analyze.selected import SelectedPods
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.reference import Reference
 from tierwall.core.words import join_names
@@ -22,7 +23,6 @@ from tierwall.network.model.endpoints import Endpoint
 from tierwall.network.model.model import network_model
 from tierwall.network.model.policies import (
     fail_closed_warnings,
-    in_order,
     is_shadow,
     read_policy,
 )
@@ -115,11 +115,8 @@ class NetworkChangeCheck:
         return about not in policies or is_understood(self._index.snapshot, policies[about].resource)
 
     def _selection(self) -> Iterator[Diagnostic]:
-        small = self._index.small([self._policy], (), apart=True)
-        every = (namespace for namespace in self._index.snapshot.of_kind("", "Namespace"))
-        model = network_model(with_model(small.with_changes(put=every), [self._policy]))
         declared = [namespace.name for namespace in self._index.snapshot.of_kind("", "Namespace")]
-        yield from SelectionCheck(model, model.policies, declared).findings()
+        yield from SelectionCheck(SelectedPods(self._index, self._policy), [self._policy], declared).findings()
 
     def _compared(self) -> Iterator[Diagnostic]:
         """Yield what the policy overrides, is overridden by and disagrees with."""
@@ -128,13 +125,13 @@ class NetworkChangeCheck:
             names, is_new = [policy.resource.namespace], False
         else:
             selected = index.pods.names(policy.namespaces)
-            tied = frozenset[str]().union(*(index.pods.names(other.namespaces) for other in self.tied))
+            tied = frozenset[str]().union(*map(index.pods.names, {other.namespaces for other in self.tied}))
             local = index.local if policy.tier is TierName.ADMIN else {}
             names = sorted(selected & (tied | {name for name, policies in local.items() if policies}))
             is_new = bool(self.tied) and index.may_select_new(policy.namespaces)
         first = names[:FIRST]
         policies = [policy, *index.selecting(first, self._reference, is_new)]
-        if sum(map(number_of_parts, policies)) <= CROWD:
+        if number_of_parts(policies, CROWD) <= CROWD:
             if any(other.tier is not TierName.NAMESPACE for other in policies) and (names or is_new):
                 yield from self._look(policies, first, is_new)
             if names[FIRST:]:
@@ -163,7 +160,7 @@ class NetworkChangeCheck:
 
     def _count(self, namespaces: Sequence[str]) -> None:
         """Count the NetworkPolicies that the policy overrides in further namespaces."""
-        others = in_order(self._index.selecting(namespaces, self._reference))
+        others = self._index.selecting(namespaces, self._reference)
         search = self._search(others, PodIndex(), namespaces)
         search.search(other for other in others if other.tier is TierName.NAMESPACE)
         self.counted |= search.denied.keys() | search.opened.keys()
@@ -171,13 +168,13 @@ class NetworkChangeCheck:
 
     def _search(self, others: Sequence[TieredPolicy], future: PodIndex, subjects: Collection[str]) -> MeetingSearch:
         """Begin a search with pods of some namespaces as subjects."""
-        sets = EndpointSets(self._index.pods, future, (self._policy, *others))
-        return MeetingSearch(self._policy, others, sets, sets.inside(subjects), self._end_of_look)
+        sets = EndpointSets(self._index.pods, future, self._index.blocks((self._policy, *others)))
+        return MeetingSearch(self._policy, others, sets, sets.inside(subjects), self._end_of_look, self._index.rules_at)
 
     def _meet(self, namespaces: Sequence[str], is_new: bool) -> Iterator[Diagnostic]:
         """Yield where the policy meets a crowd of others."""
         policy = self._policy
-        others = in_order(self._index.selecting(namespaces, self._reference, is_new))
+        others = self._index.selecting(namespaces, self._reference, is_new)
         local = [other for other in others if other.tier is TierName.NAMESPACE]
         admin = [other for other in others if other.tier is TierName.ADMIN]
         match policy.tier:

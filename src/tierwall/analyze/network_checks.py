@@ -7,6 +7,7 @@ from itertools import chain
 
 from tierwall.analyze.network import MAX_STAND_INS, RuleWalk
 from tierwall.analyze.network_selection import SelectionCheck, without_tenancy_label
+from tierwall.analyze.selected import SelectedClasses
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.network.model.model import network_model
 from tierwall.network.model.policies import shadow_notes
@@ -27,7 +28,8 @@ def network_findings(snapshot: Snapshot, alone: str | None = None) -> Iterator[D
     refused = {policy.reference for policy in model.policies if not is_understood(snapshot, policy.resource)}
     declared = [] if alone is not None else [namespace.name for namespace in snapshot.of_kind("", "Namespace")]
     understood = [policy for policy in model.policies if policy.reference not in refused]
-    selection = SelectionCheck(model, understood, declared, alone, own_rows(snapshot)[0].membership)
+    cluster = SelectedClasses(model, own_rows(snapshot)[0].membership)
+    selection = SelectionCheck(cluster, understood, declared, alone)
     findings: Iterable[Diagnostic] = chain(selection.findings(), without_tenancy_label(model))
     if any(policy.tier is not TierName.NAMESPACE for policy in model.policies):
         # NetworkPolicies alone neither override nor shadow each other.

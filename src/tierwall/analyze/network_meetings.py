@@ -10,7 +10,7 @@ at other ports only is not seen.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import NamedTuple, TypeAlias
@@ -58,6 +58,7 @@ class _Candidate(NamedTuple):
     points: Iterator[tuple[PortRange, Direction]]
 
 
+RulesAt: TypeAlias = Callable[[str, Direction, PortRange], Iterable[tuple[TieredPolicy, NetworkRule]]]
 # A pod, a port and a direction; the policies that come before another one, with their rules.
 _Point: TypeAlias = tuple[int, PortRange, Direction]
 _Above: TypeAlias = list[tuple[TieredPolicy, list[NetworkRule]]]
@@ -69,19 +70,35 @@ class MeetingSearch:
     """The search around one policy. `others` are all that select its pods, in order of precedence."""
 
     def __init__(
-        self, policy: TieredPolicy, others: Sequence[TieredPolicy], sets: EndpointSets, wanted: int, until: float
+        self,
+        policy: TieredPolicy,
+        others: Sequence[TieredPolicy],
+        sets: EndpointSets,
+        wanted: int,
+        until: float,
+        rules_at: RulesAt,
     ) -> None:
-        """`wanted` are the pods to look at. The search ends at `until`, by `time.thread_time`."""
-        places = {other.reference: place for place, other in enumerate(in_order((policy, *others)))}
-        self._first = {reference for reference, place in places.items() if place < places[policy.reference]}
-        self._policy, self._others, self._sets, self._until = policy, others, sets, until
-        self._subjects = {other: sets.subjects(other) & wanted for other in (policy, *others)}
+        """`wanted` are the pods to look at. The search ends at `until`, by `time.thread_time`.
+
+        `rules_at` gives the rules of a namespace, or (empty) of cluster-scoped policies, that may match a port.
+        """
+        self._policy, self._others, self._sets, self._wanted, self._until = policy, others, sets, wanted, until
+        self._rules_at = rules_at
+        self._known = set(others)
+        self._subjects_of: dict[TieredPolicy, int] = {}
+        # The policies of its tier and priority that come before it by name.
+        tied = [other for other in others if other.tier is policy.tier and other.priority == policy.priority]
+        ordered = in_order((policy, *tied))
+        self._first = {other.reference for other in ordered[: ordered.index(policy)]}
         self._local: dict[str, list[TieredPolicy]] = {}
         for other in others:
             if other.tier is TierName.NAMESPACE:
                 self._local.setdefault(other.resource.namespace, []).append(other)
-        self._above = {direction: self._before(direction) for direction in Direction}
+        self._local_at: dict[tuple[str, PortRange, Direction], list[tuple[int, TieredPolicy, NetworkRule]]] = {}
+        self._above = {other for other in others if self._comes_before(other)}
+        self._reaches = {direction: self._reach(direction) for direction in Direction}
         self._above_at: dict[tuple[PortRange, Direction], _Rules] = {}
+        self._isolated: dict[tuple[str, Direction], int] = {}
         self._local_of: dict[tuple[int, Direction], list[TieredPolicy]] = {}
         self._decided: set[tuple[int, PortRange, Direction]] = set()
         # What was found, by the other policy.
@@ -113,31 +130,33 @@ class MeetingSearch:
         source, destination = meeting.direction.connection(name(meeting.pod), name(meeting.end))
         return f"{source} to {destination} on {meeting.port.protocol} {meeting.port.first}"
 
-    def _before(self, direction: Direction) -> _Rules:
-        """Return the rules of first-match tiers that may settle something that the policy is about, in order."""
-        policy, sets = self._policy, self._sets
-        is_local = policy.tier is TierName.NAMESPACE
-        reach = 0
-        for rule in policy.rules(direction) or ():
-            reach |= sets.widest(rule)
-        # A NetworkPolicy is also about what it does not allow.
-        reach = sets.everything if is_local and policy.rules(direction) is not None else reach
-        before: _Rules = []
-        for other in self._others:
-            if other.tier is TierName.NAMESPACE or not self._subjects[other] & self._subjects[policy]:
-                continue
-            if other.tier is policy.tier and other.priority > policy.priority:
-                continue
-            if other.tier is TierName.BASELINE and policy.tier is not TierName.BASELINE:
-                continue
-            rules = [rule for rule in other.rules(direction) or () if sets.widest(rule) & reach]
-            if rules:
-                before.append((other, self._subjects[other], rules))
-        return before
+    def _subjects(self, policy: TieredPolicy) -> int:
+        """Return the pods to look at that a policy selects."""
+        known = self._subjects_of.get(policy)
+        if known is None:
+            known = self._subjects_of[policy] = self._sets.subjects(policy) & self._wanted
+        return known
+
+    def _reach(self, direction: Direction) -> int:
+        """Return the ends that the policy is about."""
+        rules = self._policy.rules(direction)
+        if rules is not None and self._policy.tier is TierName.NAMESPACE:
+            # A NetworkPolicy is also about what it does not allow.
+            return self._sets.everything
+        return union(map(self._sets.widest, rules or ()))
+
+    def _comes_before(self, other: TieredPolicy) -> bool:
+        """Whether a policy of a first-match tier may come before the policy, or has its priority."""
+        mine = self._policy
+        if other.tier is mine.tier:
+            is_before = other.tier is not TierName.NAMESPACE and other.priority <= mine.priority
+        else:
+            is_before = other.tier is TierName.ADMIN
+        return is_before and bool(self._subjects(other) & self._subjects(mine))
 
     def _candidate(self, other: TieredPolicy) -> _Candidate:
         # Of a tied policy that selects none of the namespaces in question, no pods are known here.
-        pods = self._subjects[self._policy] & self._subjects.get(other, 0)
+        pods = self._subjects(self._policy) & self._subjects(other) if other in self._known else 0
         return _Candidate(other, pods, self._points(other) if pods else iter(()))
 
     def _points(self, other: TieredPolicy) -> Iterator[tuple[PortRange, Direction]]:
@@ -186,15 +205,15 @@ class MeetingSearch:
         return pods
 
     def _before_at(self, port: PortRange, direction: Direction) -> _Rules:
-        """Return the rules above that match a port for some destination."""
+        """Return the rules above that match a port for some destination, and an end that the policy is about."""
         known = self._above_at.get((port, direction))
         if known is None:
-            at_port = self._sets.at_port
-            known = [
-                (policy, subjects, there)
-                for policy, subjects, rules in self._above[direction]
-                if (there := [rule for rule in rules if at_port(rule, port) != 0])
-            ]
+            sets, reach = self._sets, self._reaches[direction]
+            there: dict[TieredPolicy, list[NetworkRule]] = {}
+            for policy, rule in self._rules_at("", direction, port):
+                if policy in self._above and sets.at_port(rule, port) != 0 and sets.widest(rule) & reach:
+                    there.setdefault(policy, []).append(rule)
+            known = [(policy, self._subjects(policy), rules) for policy, rules in there.items()]
             self._above_at[port, direction] = known
         return known
 
@@ -226,15 +245,18 @@ class MeetingSearch:
                     for allowing in self._policy.rules(point[2]) or ():
                         self._record(self.denied, policy, allowing.place, point, taken & self._match(allowing, point))
                     continue
+                if policy.reference in self.opened:
+                    continue
                 if permitted is None:
-                    permitted = self._permitted([self._policy, *self._local_policies(point)], point)
+                    mine = [(self._policy, allowing) for allowing in self._policy.rules(point[2]) or ()]
+                    permitted = union(self._match(allowing, point) for _, allowing in (*mine, *self._local_here(point)))
                 self._record(self.opened, policy, str(point[2]), point, taken & ~permitted)
 
     def _decide_admin(self, point: _Point, above: _Above, others: int) -> None:
         """Find tied policies that disagree, and NetworkPolicies that this policy overrides."""
         mine = self._policy
-        local = self._local_policies(point)
-        if mine.tier is TierName.BASELINE and local:
+        is_isolated = self._is_isolated(point)
+        if mine.tier is TierName.BASELINE and is_isolated:
             return
         others &= ~self._settled([pair for pair in above if pair[0].tier is not mine.tier], point, others)
         for policy, rules in above:
@@ -249,20 +271,20 @@ class MeetingSearch:
                     if mine.has_priority and policy.has_priority:
                         self._record(self.disagreeing, policy, rule.place, point, disputed)
                     first |= mask if policy.reference in self._first else 0
-        if mine.tier is not TierName.ADMIN or not local:
+        if mine.tier is not TierName.ADMIN or not is_isolated:
             return
         denied, allowed = (
             union(share for rule, share in shares if rule.action is action) & ~first
             for action in (RuleAction.DENY, RuleAction.ALLOW)
         )
         permitted = 0
-        for policy in local:
-            for rule in policy.rules(point[2]) or ():
-                mask = self._match(rule, point)
-                permitted |= mask
+        for policy, rule in self._local_here(point):
+            mask = self._match(rule, point)
+            permitted |= mask
+            if mask & denied:
                 self._record(self.denied, policy, rule.place, point, mask & denied)
         if allowed & ~permitted:
-            for policy in local:
+            for policy in self._local_policies(point):
                 self._record(self.opened, policy, str(point[2]), point, allowed & ~permitted)
 
     def _settled(self, above: _Above, point: _Point, others: int) -> int:
@@ -275,8 +297,29 @@ class MeetingSearch:
                 settled |= mask if rule.action is not RuleAction.PASS else 0
         return settled
 
-    def _permitted(self, policies: Iterable[TieredPolicy], point: _Point) -> int:
-        return union(self._match(rule, point) for policy in policies for rule in policy.rules(point[2]) or ())
+    def _local_here(self, point: _Point) -> list[tuple[TieredPolicy, NetworkRule]]:
+        """Return the rules of other NetworkPolicies that apply to a pod and match a port."""
+        pod, port, direction = point
+        home = self._sets.endpoint(pod).namespace
+        known = self._local_at.get((home, port, direction))
+        if known is None:
+            known = [
+                (self._subjects(policy), policy, rule)
+                for policy, rule in self._rules_at(home, direction, port)
+                if policy in self._known and self._sets.at_port(rule, port) != 0
+            ]
+            self._local_at[home, port, direction] = known
+        return [(policy, rule) for pods, policy, rule in known if pods >> pod & 1]
+
+    def _is_isolated(self, point: _Point) -> bool:
+        """Whether other NetworkPolicies apply to a pod in a direction."""
+        pod, _, direction = point
+        home = self._sets.endpoint(pod).namespace
+        isolated = self._isolated.get((home, direction))
+        if isolated is None:
+            policies = (policy for policy in self._local.get(home, ()) if policy.rules(direction) is not None)
+            isolated = self._isolated[home, direction] = union(map(self._subjects, policies))
+        return bool(isolated >> pod & 1)
 
     def _local_policies(self, point: _Point) -> list[TieredPolicy]:
         """Return the other NetworkPolicies that apply to a pod in a direction."""
@@ -287,7 +330,7 @@ class MeetingSearch:
             known = [
                 policy
                 for policy in policies
-                if self._subjects[policy] >> pod & 1 and policy.rules(direction) is not None
+                if policy.rules(direction) is not None and self._subjects(policy) >> pod & 1
             ]
             self._local_of[pod, direction] = known
         return known

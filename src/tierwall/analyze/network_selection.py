@@ -7,13 +7,13 @@ One note (TW211) says of what no pods were given (docs/network.md#checks).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import assert_never
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Protocol, assert_never
 
 from tierwall.core.diagnostics import Diagnostic, near_miss
 from tierwall.core.labels import Selector
 from tierwall.core.words import join_names
-from tierwall.network.model.endpoints import NAMESPACE_NAME, Endpoint
+from tierwall.network.model.endpoints import NAMESPACE_NAME
 from tierwall.network.model.model import NetworkModel
 from tierwall.network.model.rules import (
     INGRESS,
@@ -29,36 +29,63 @@ from tierwall.network.model.rules import (
     TieredPolicy,
     TierName,
 )
-from tierwall.network.reach.classes import EndpointClasses
-from tierwall.network.reach.membership import Membership
+from tierwall.network.reach.spaces import union
 
 NO_SUBJECT, NO_PEER, NO_PODS, NO_PORT, SAME_NAME = "TW204", "TW205", "TW211", "TW213", "TW214"
 MAX_NAMED = 5
 _UNCHECKED = "so it was not checked whether policies select any"
 
 
+class Selected(Protocol):
+    """The objects of a cluster that selectors select. A set of pods is an integer."""
+
+    # All pods that policies can select.
+    under_policy: int
+    has_nodes: bool
+
+    @property
+    def namespaces(self) -> Mapping[str, Mapping[str, str]]:
+        """All namespaces, with their labels."""
+
+    @property
+    def populated(self) -> Collection[str]:
+        """The namespaces that have pods."""
+
+    def subjects(self, policy: TieredPolicy) -> int:
+        """Return the pods that a policy selects."""
+
+    def matching(self, peer: Peer, subjects: int) -> int:
+        """Return the ends that a peer of a rule selects for some of its subjects."""
+
+    def namespaces_selected(self, selector: Selector) -> Collection[str]:
+        """Return the namespaces that a selector selects."""
+
+    def have_port(self, pods: int, port: NamedPort) -> bool:
+        """Whether one of some pods has a port by a name."""
+
+    def port_names(self, pods: int) -> frozenset[str]:
+        """Return the names of all ports of some pods."""
+
+
 class SelectionCheck:
-    """The check of the policies of a model that are understood.
+    """The check of some policies that are understood.
 
     With `alone`, the objects of other namespaces are hidden from the owner of this one, so nothing is said about them.
-    `declared` are the namespaces whose labels are known; `membership` is that of the model, if it is at hand.
+    `declared` are the namespaces whose labels are known.
     """
 
     def __init__(
         self,
-        model: NetworkModel,
+        cluster: Selected,
         policies: Sequence[TieredPolicy],
         declared: Collection[str],
         alone: str | None = None,
-        membership: Membership | None = None,
     ) -> None:
-        self._model = model
+        self._cluster = cluster
         self._policies = policies
         self._alone = alone
         self._declared = declared
-        self._membership = Membership(EndpointClasses(model)) if membership is None else membership
-        self._with_pods = {pod.namespace for pod in model.pods}
-        self._ports: dict[tuple[int, NamedPort], bool] = {}
+        self._with_port: dict[tuple[int, NamedPort], bool] = {}
         self._names: dict[int, frozenset[str]] = {}
         # What policies are about and nobody gave: namespaces without pods, selectors of unknown namespaces, nodes.
         self._not_given: dict[str, None] = {}
@@ -67,7 +94,7 @@ class SelectionCheck:
         """Yield everything that is selected in vain."""
         for policy in self._policies:
             yield from _repeated_names(policy)
-        if not self._model.pods:
+        if not self._cluster.populated:
             if self._policies:
                 yield Diagnostic(NO_PODS, f"no pods were given, {_UNCHECKED}", hint="add the workloads to the input")
             return
@@ -81,17 +108,17 @@ class SelectionCheck:
             yield Diagnostic(NO_PODS, message, related_objects=names)
 
     def _policy(self, policy: TieredPolicy) -> Iterator[Diagnostic]:
-        selected = self._membership.subjects(policy.namespaces, policy.pods)
+        selected = self._cluster.subjects(policy)
         if not selected:
             if self._were_given(policy.namespaces):
                 path = ("spec", "podSelector" if policy.tier is TierName.NAMESPACE else "subject")
                 yield policy.resource.diagnostic(NO_SUBJECT, f"{policy.reference} selects no pod that exists", path)
             return
-        subjects = [member.representative for member in self._membership.classes.members(selected)]
         for rule in policy.all_rules:
             selects_all = True
             for number, peer in enumerate(rule.peers or ()):
-                if self._selected(peer, subjects):
+                if isinstance(peer, AddressPeer | DomainPeer) or self._cluster.matching(peer, selected):
+                    # Addresses and names may be those of something outside the cluster.
                     continue
                 selects_all = False
                 hint = self._missing(peer)
@@ -102,23 +129,13 @@ class SelectionCheck:
             if rule.direction is INGRESS:
                 yield from self._named_ports(rule, selected)
             elif selects_all and self._alone is None:
-                yield from self._named_ports(rule, self._destinations(rule, subjects))
-
-    def _selected(self, peer: Peer, subjects: Sequence[Endpoint]) -> bool:
-        """Whether a peer selects something, or may select what is outside of the cluster."""
-        match peer:
-            case PodPeer(namespaces=Related()):
-                return any(self._membership.matching(peer, subject) for subject in subjects)
-            case PodPeer() | NodePeer():
-                return any(self._membership.matching(peer, subject) for subject in subjects[:1])
-            case AddressPeer() | DomainPeer():
-                return True
+                yield from self._named_ports(rule, self._destinations(rule, selected))
 
     def _missing(self, peer: Peer) -> str | None:
         """Return a hint if what a peer could select was given and is not there; otherwise None."""
         match peer:
             case NodePeer():
-                if self._model.nodes:
+                if self._cluster.has_nodes:
                     return ""
                 self._not_given["nodes"] = None
                 return None
@@ -133,9 +150,9 @@ class SelectionCheck:
         named = _named_namespaces(namespaces)
         if self._alone is not None:
             return "" if named == {self._alone} else None
-        if named and not named & self._model.namespaces.keys():
+        if named and not named & self._cluster.namespaces.keys():
             for name in sorted(named):
-                if hint := near_miss(name, self._model.namespaces):
+                if hint := near_miss(name, self._cluster.namespaces):
                     return hint
             self._not_given |= dict.fromkeys(f"pods of {name}" for name in named)
             return None
@@ -143,8 +160,8 @@ class SelectionCheck:
 
     def _were_given(self, namespaces: Selector) -> bool:
         """Whether pods were given of the namespaces that a selector selects. If not, this is noted."""
-        selected = list(self._model.namespaces_selected(namespaces))
-        if selected and self._with_pods.isdisjoint(selected):
+        selected = self._cluster.namespaces_selected(namespaces)
+        if selected and not any(name in self._cluster.populated for name in selected):
             self._not_given |= dict.fromkeys(f"pods of {name}" for name in selected)
             return False
         if not selected and not self._declared:
@@ -153,16 +170,13 @@ class SelectionCheck:
             return False
         return True
 
-    def _destinations(self, rule: NetworkRule, subjects: Iterable[Endpoint]) -> int:
-        """Return the classes of pods that the peers of an egress rule with a named port select."""
-        classes = self._membership.classes
+    def _destinations(self, rule: NetworkRule, subjects: int) -> int:
+        """Return the pods that the peers of an egress rule with a named port select."""
         if not any(isinstance(port, NamedPort) for port in rule.ports or ()):
             return 0
-        mask = classes.everybody if rule.peers is None else 0
-        for peer in rule.peers or ():
-            for subject in subjects:
-                mask |= self._membership.matching(peer, subject)
-        return mask & classes.under_policy
+        if rule.peers is None:
+            return self._cluster.under_policy
+        return union(self._cluster.matching(peer, subjects) for peer in rule.peers) & self._cluster.under_policy
 
     def _named_ports(self, rule: NetworkRule, destinations: int) -> Iterator[Diagnostic]:
         for number, port in enumerate(rule.ports or ()):
@@ -176,24 +190,16 @@ class SelectionCheck:
             yield rule.resource.diagnostic(NO_PORT, message, (*rule.path, key, number), hint=hint)
 
     def _have_port(self, destinations: int, port: NamedPort) -> bool:
-        known = self._ports.get((destinations, port))
+        known = self._with_port.get((destinations, port))
         if known is None:
-            known = any(_has(member.representative, port) for member in self._membership.classes.members(destinations))
-            self._ports[destinations, port] = known
+            known = self._with_port[destinations, port] = self._cluster.have_port(destinations, port)
         return known
 
     def _port_names(self, destinations: int) -> frozenset[str]:
-        """Return the names of all ports of pods. Pods of one class may differ in names that no policy mentions."""
         names = self._names.get(destinations)
         if names is None:
-            members = self._membership.classes.members(destinations)
-            names = frozenset(name for member in members for pod in member.members for name in pod.named_ports)
-            self._names[destinations] = names
+            names = self._names[destinations] = self._cluster.port_names(destinations)
         return names
-
-
-def _has(pod: Endpoint, port: NamedPort) -> bool:
-    return any(port.protocol in ("", protocol) for protocol, _ in pod.named_ports.get(port.name, ()))
 
 
 def _named_namespaces(namespaces: Selector) -> set[str]:

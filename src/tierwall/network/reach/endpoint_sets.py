@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import assert_never
 
 from tierwall.core.labels import EVERYTHING, Selector
-from tierwall.network.model.endpoints import NAMESPACE_NAME, Endpoint, address_endpoint, namespace_labels
+from tierwall.network.model.endpoints import Endpoint, address_endpoint, namespace_labels
 from tierwall.network.model.rules import (
     AddressPeer,
     DomainPeer,
@@ -33,13 +33,12 @@ from tierwall.values.addresses import Address, Block
 class EndpointSets:
     """The ends that the rules of some policies match."""
 
-    def __init__(self, pods: PodIndex, future: PodIndex, policies: Iterable[TieredPolicy]) -> None:
-        """`future` has hypothetical pods. `policies` are all those that may be asked about."""
-        self._indexes = (0, pods), (pods.size, future)
+    def __init__(self, pods: PodIndex, future: PodIndex, blocks: Iterable[Block]) -> None:
+        """`future` has hypothetical pods. `blocks` are all those of the policies that may be asked about."""
+        self._indexes = ((0, pods), (pods.size, future)) if future.size else ((0, pods),)
         self._pods, self._future = pods, future
         self._first_node = pods.size + future.size
         self._first_address = self._first_node + len(pods.nodes)
-        blocks = {block: None for policy in policies for block in _blocks(policy)}
         self._space = AddressSpace(blocks)
         self._pieces = self._space.firsts
         nodes = ((1 << len(pods.nodes)) - 1) << self._first_node
@@ -48,7 +47,10 @@ class EndpointSets:
         self._selected: dict[tuple[Selector, Selector], int] = {}
         self._peers: dict[Peer, int] = {}
         self._rules: dict[NetworkRule, int | None] = {}
-        self._related: dict[tuple[Related, str], int] = {}
+        self._related: dict[tuple[Related, frozenset[str]], int] = {}
+        self._matched: dict[tuple[NetworkRule, str], int] = {}
+        # The pods whose namespaces have the same values of some labels, by these values.
+        self._alike: dict[tuple[str, ...], dict[tuple[str, ...], int]] = {}
         self._named: dict[tuple[str, str, int], int] = {}
 
     def is_future(self, end: int) -> bool:
@@ -85,8 +87,12 @@ class EndpointSets:
         mask = self.widest(rule)
         if self._rules[rule] is not None:
             return mask
-        home = self.endpoint(subject)
-        return union(self._peer(peer, home) for peer in rule.peers or ())
+        home = self.endpoint(subject).namespace
+        known = self._matched.get((rule, home))
+        if known is None:
+            homes = frozenset((home,))
+            known = self._matched[rule, home] = union(self.selected_by(peer, homes) for peer in rule.peers or ())
+        return known
 
     def at_port(self, rule: NetworkRule, port: PortRange) -> int | None:
         """Return the destinations for which a rule matches a port; None for all of them."""
@@ -124,9 +130,14 @@ class EndpointSets:
             mask |= self._same_for_all(peer)
         return mask
 
-    def _peer(self, peer: Peer, subject: Endpoint) -> int:
+    def selected_by(self, peer: Peer, homes: frozenset[str]) -> int:
+        """Return the ends that a peer of a rule about pods of some namespaces certainly matches."""
         if isinstance(peer, PodPeer) and isinstance(peer.namespaces, Related):
-            return self._select(EVERYTHING, peer.pods) & self._in_related(peer.namespaces, subject.namespace)
+            related = self._related.get((peer.namespaces, homes))
+            if related is None:
+                related = union(self._in_related(peer.namespaces, home) for home in homes)
+                self._related[peer.namespaces, homes] = related
+            return self._select(EVERYTHING, peer.pods) & related
         return self._same_for_all(peer)
 
     def _same_for_all(self, peer: Peer) -> int:
@@ -159,15 +170,30 @@ class EndpointSets:
         return union(1 << bit for bit, node in nodes if any(map(is_wanted, node.addresses)))
 
     def _in_related(self, related: Related, home: str) -> int:
-        mask = self._related.get((related, home))
-        if mask is None:
-            labels = self._labels(home)
-            mask = self._related[related, home] = union(
-                index.inside(name for name, theirs in index.namespaces.items() if _is_related(related, labels, theirs))
-                << first
-                for first, index in self._indexes
-            )
-        return mask
+        if related.relation in (Relation.SELF, Relation.NOT_SELF):
+            mask = self.inside((home,))
+            return mask if related.relation is Relation.SELF else self.everything & ~mask
+        values = _values(self._labels(home), related.keys)
+        if values is None:
+            return 0
+        alike = self._alike.get(related.keys)
+        if alike is None:
+            alike = self._alike[related.keys] = self._by_labels(related.keys)
+        same = alike.get(values, 0)
+        return same if related.relation is Relation.SAME_LABELS else union(alike.values()) & ~same
+
+    def _by_labels(self, keys: tuple[str, ...]) -> dict[tuple[str, ...], int]:
+        """Return the pods in namespaces that have some labels, by the values of these."""
+        names: dict[tuple[str, ...], list[str]] = {}
+        alike: dict[tuple[str, ...], int] = {}
+        for first, index in self._indexes:
+            names.clear()
+            for name, labels in index.namespaces.items():
+                if (values := _values(labels, keys)) is not None:
+                    names.setdefault(values, []).append(name)
+            for values, homes in names.items():
+                alike[values] = alike.get(values, 0) | index.inside(homes) << first
+        return alike
 
     def _labels(self, namespace: str) -> Mapping[str, str]:
         known = (index.namespaces[namespace] for _, index in self._indexes if namespace in index.namespaces)
@@ -182,22 +208,6 @@ class EndpointSets:
         return mask
 
 
-def _blocks(policy: TieredPolicy) -> Iterator[Block]:
-    for rule in policy.all_rules:
-        for peer in rule.peers or ():
-            if isinstance(peer, AddressPeer):
-                yield from peer.blocks
-
-
-def _is_related(related: Related, labels: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Whether a namespace with these labels has a relation to the subject's namespace."""
-    match related.relation:
-        case Relation.SELF | Relation.NOT_SELF:
-            return (labels[NAMESPACE_NAME] == other[NAMESPACE_NAME]) is (related.relation is Relation.SELF)
-        case Relation.SAME_LABELS | Relation.NOT_SAME_LABELS:
-            if not related.keys or not (labels.keys() >= set(related.keys) and other.keys() >= set(related.keys)):
-                return False
-            is_same = all(labels[key] == other[key] for key in related.keys)
-            return is_same is (related.relation is Relation.SAME_LABELS)
-        case _:
-            assert_never(related.relation)
+def _values(labels: Mapping[str, str], keys: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return the values of some labels; None if one is missing, or without keys, which relate to nothing."""
+    return tuple(labels[key] for key in keys) if keys and all(key in labels for key in keys) else None

@@ -10,9 +10,8 @@ that the policies look at (`classes`), and a pod that has others of its sort bes
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from math import inf
 from typing import Any, assert_never
 
 from tierwall.core.labels import Requirement, Selector
@@ -31,8 +30,10 @@ from tierwall.network.model.rules import (
 from tierwall.network.reach.spaces import bits, mask_of, union
 from tierwall.resources.resource import Resource, nested_map
 from tierwall.resources.snapshot import Snapshot
-from tierwall.values.addresses import Address, Block
+from tierwall.values.addresses import Address, Block, Span
 
+# So many addresses in order share a set of their pods.
+_CHUNK = 128
 _POD, _NAMESPACE, _NODE = ("", "Pod"), ("", "Namespace"), ("", "Node")
 
 
@@ -46,6 +47,7 @@ class PodIndex:
         self._pods: list[tuple[Resource, Endpoint] | None] = []
         self._free: list[int] = []
         self.everything = 0
+        self.under_policy = 0
         # The pods that have a label, a key with any value, or are in a namespace; and the marks of `_marks`.
         self._having: dict[Any, int] = {}
         self._ports: dict[str, dict[tuple[tuple[str, int], ...], int]] = {}
@@ -56,8 +58,10 @@ class PodIndex:
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.nodes: tuple[Endpoint, ...] = ()
         self.node_addresses = NodeAddresses(())
-        # All addresses of pods in order, each with the number of its pod; None if pods changed.
-        self._in_order: list[tuple[Address, int]] | None = None
+        # All addresses of pods in order, each with the number of its pod; and the pods of each `_CHUNK` of them, empty
+        # if pods changed.
+        self._in_order: list[tuple[Address, int]] = []
+        self._chunks: list[int] = []
 
     @property
     def size(self) -> int:
@@ -110,8 +114,12 @@ class PodIndex:
             self._pods.append(None)
         self._pods[number], self._numbers[resource] = (resource, pod), number
         bit = 1 << number
-        self._in_order = None
+        for address in pod.addresses:
+            insort(self._in_order, (address, number))
+        self._chunks = []
         self.everything |= bit
+        if pod.under_policy:
+            self.under_policy |= bit
         for mark in _marks(pod):
             self._having[mark] = self._having.get(mark, 0) | bit
         for name, pairs in pod.named_ports.items():
@@ -131,9 +139,12 @@ class PodIndex:
             return
         self._pods[number] = None
         self._free.append(number)
-        self._in_order = None
         bit, pod = 1 << number, entry[1]
+        for address in pod.addresses:
+            del self._in_order[bisect_left(self._in_order, (address, number))]
+        self._chunks = []
         self.everything &= ~bit
+        self.under_policy &= ~bit
         for mark in _marks(pod):
             self._having[mark] &= ~bit
             if not self._having[mark]:
@@ -159,10 +170,13 @@ class PodIndex:
 
     def selected(self, namespaces: Selector, pods: Selector) -> int:
         """Return the pods under policy that two selectors select."""
-        mask = self.everything & ~self._having.get("hostNetwork", 0)
-        if namespaces.requirements:
-            mask &= self._in_selected(namespaces)
-        for requirement in pods.requirements:
+        mask = self.labelled(pods)
+        return mask & self._in_selected(namespaces) if namespaces.requirements else mask
+
+    def labelled(self, selector: Selector) -> int:
+        """Return the pods under policy, of any namespace, whose labels a selector selects."""
+        mask = self.under_policy
+        for requirement in selector.requirements:
             mask &= self._fulfilling(requirement)
         return mask
 
@@ -182,43 +196,28 @@ class PodIndex:
         key, operator, values = requirement
         if operator in ("Exists", "DoesNotExist"):
             mask = self._having.get(("key", key), 0)
+        elif len(values) == 1:
+            mask = self._having.get(("label", key, values[0]), 0)
         else:
             mask = union(self._having.get(("label", key, value), 0) for value in values)
         return mask if operator in ("In", "Exists") else self.everything & ~mask
 
-    def examples(
-        self,
-        policies: Iterable[TieredPolicy],
-        namespaces: Collection[str],
-        apart: bool = False,
-        among: int | None = None,
-        most: float = inf,
-    ) -> list[Resource]:
-        """Return two pods of each sort that policies tell apart, if they are asked about pods of these namespaces.
-
-        With `apart`, pods in namespaces that a policy selects are kept apart from others, also where the policy goes on
-        to select none of them. `among` are the pods to choose from, by default all. More sorts than `most` are not told
-        apart.
-        """
+    def examples(self, policies: Iterable[TieredPolicy], namespaces: Collection[str]) -> list[Resource]:
+        """Return two pods of each sort that policies tell apart, if they are asked about pods of these namespaces."""
         telling: dict[int, None] = dict.fromkeys([self._having.get("hostNetwork", 0), self._having.get("address", 0)])
         telling |= dict.fromkeys(self.inside((name,)) for name in namespaces)
         for policy in policies:
             telling[self.selected(policy.namespaces, policy.pods)] = None
-            if apart:
-                telling |= dict.fromkeys(map(self.inside, map(self.names, _namespace_selectors(policy))))
             for rule in policy.all_rules:
                 for peer in rule.peers or ():
                     telling |= dict.fromkeys(self._peer_masks(peer, namespaces))
                 for port in rule.ports or ():
                     if isinstance(port, NamedPort):
                         telling |= dict.fromkeys(self._ports.get(port.name, {}).values())
-        chosen_from = self.everything if among is None else among
-        pieces = [chosen_from] if chosen_from else []
+        pieces = [self.everything] if self.everything else []
         # Of one or two pods: all of them are taken, so nothing needs to tell them apart.
         small: list[int] = []
         for mask in telling:
-            if len(pieces) + len(small) > most:
-                break
             parts: list[int] = []
             for piece in pieces:
                 inside = piece & mask
@@ -282,33 +281,46 @@ class PodIndex:
         by_pairs = self._ports.get(name, {})
         return union(mask for pairs, mask in by_pairs.items() if (protocol, number) in pairs)
 
+    def having_named_port(self, name: str, protocol: str) -> int:
+        """Return the pods that have a port by a name, for one protocol or (empty) any."""
+        by_pairs = self._ports.get(name, {})
+        return union(mask for pairs, mask in by_pairs.items() if any(protocol in ("", each) for each, _ in pairs))
+
+    def port_names(self, pods: int) -> frozenset[str]:
+        """Return the names of all ports of some pods."""
+        return frozenset(name for name, masks in self._ports.items() if any(pods & mask for mask in masks.values()))
+
+    def alike_by_port(self, name: str, pod: int) -> int:
+        """Return the pods for which the name of a port means the same as for one of them."""
+        by_pairs = self._ports.get(name, {})
+        pairs = self.endpoint(pod).named_ports.get(name)
+        return by_pairs[pairs] if pairs else self.everything & ~union(by_pairs.values())
+
+    @property
+    def populated(self) -> frozenset[str]:
+        """The namespaces that have pods."""
+        return frozenset(name for name in self.namespaces if ("namespace", name) in self._having)
+
     def in_block(self, block: Block) -> int:
         """Return the pods that have an address in a block."""
         mask = self._blocks.get(block)
         if mask is None:
             if len(self._blocks) > 10_000:
                 self._blocks.clear()
-            if self._in_order is None:
-                self._in_order = sorted(
-                    (address, number)
-                    for number, entry in enumerate(self._pods)
-                    if entry is not None
-                    for address in entry[1].addresses
-                )
-            inside: list[int] = []
-            for low, high in block.ranges():
-                begin, end = bisect_left(self._in_order, (low, -1)), bisect_left(self._in_order, (high + 1, -1))
-                inside += (number for _, number in self._in_order[begin:end])
-            mask = self._blocks[block] = mask_of(inside)
+            mask = self._blocks[block] = union(map(self._between, block.ranges()))
         return mask
 
-
-def _namespace_selectors(policy: TieredPolicy) -> Iterator[Selector]:
-    yield policy.namespaces
-    for rule in policy.all_rules:
-        for peer in rule.peers or ():
-            if isinstance(peer, PodPeer) and isinstance(peer.namespaces, Selector):
-                yield peer.namespaces
+    def _between(self, span: Span) -> int:
+        """Return the pods that have an address of a span."""
+        if not self._chunks:
+            numbers = [number for _, number in self._in_order]
+            self._chunks = [mask_of(numbers[begin : begin + _CHUNK]) for begin in range(0, len(numbers), _CHUNK)]
+        begin, end = bisect_left(self._in_order, (span.low, -1)), bisect_left(self._in_order, (span.high + 1, -1))
+        first, last = -(-begin // _CHUNK), end // _CHUNK
+        if first > last:
+            return mask_of(number for _, number in self._in_order[begin:end])
+        edges = self._in_order[begin : first * _CHUNK] + self._in_order[last * _CHUNK : end]
+        return union(self._chunks[first:last]) | mask_of(number for _, number in edges)
 
 
 def _is_name(requirement: Requirement) -> bool:

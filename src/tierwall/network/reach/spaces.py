@@ -170,6 +170,10 @@ class AddressSpace:
         """Return the pieces of a block, which must be one of the blocks of the space."""
         return union(map(self._line.mask, block.ranges()))
 
+    def spans(self, mask: int) -> list[Span]:
+        """Return a set of pieces as spans, in order. Adjacent pieces of one family are joined."""
+        return self._line.spans(mask)
+
     @property
     def firsts(self) -> list[Address]:
         """The first address of each piece."""

@@ -132,6 +132,8 @@ def test_an_authorizer_stays_in_its_service_while_the_api_server_is_away(
     """`/readyz` says no then. The API server could ask no replica when it is back, and no replica could read again."""
     (container,) = objects["Deployment", f"{NAMESPACE}/tierwall-authorizer"]["spec"]["template"]["spec"]["containers"]
     assert container["readinessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
+    # Nothing listens before it has read everything, however long that takes.
+    assert container["startupProbe"]["periodSeconds"] * container["startupProbe"]["failureThreshold"] >= 3600
 
 
 def test_the_notes_install_an_authorizer_that_can_start_while_it_is_down() -> None:

@@ -165,6 +165,14 @@ def objects() -> list[Object]:
         at("/twice", filters=[mirror("v2"), mirror("v3", fraction={"numerator": 3, "denominator": 3})]),
         at("/gone", filters=[mirror("void")]),
         at("/past", filters=[mirror("guarded")]),
+        *(
+            at(path, backendRefs=[{**xbackend("guarded"), **more}], filters=filters)
+            for path, filters, more in (
+                ("/encoded", [changes("Request", set=header("Content-Encoding", "gzip"))], {}),
+                ("/charset", [], {"filters": [changes("Request", add=header("content-type", "a/b; Charset=utf-7"))]}),
+                ("/typed", [changes("Request", set=header("Content-Type", "application/json;charset=UTF-8"))], {}),
+            )
+        ),
         # A copy that passes the same policies on its way may be made.
         at("/same", backendRefs=[xbackend("guarded")], filters=[mirror("guarded")]),
         at("/less", backendRefs=[xbackend("guarded")], filters=[mirror("v3")]),
@@ -289,9 +297,18 @@ def test_no_copy_goes_past_a_policy(routed: Routed) -> None:
         got = routed.get("copy.test", "/past", MCP_HEADERS, method, body=body)
         assert (got.status, got.backend) == (500, None)
     assert len(routed.recorders["v1"].requests) == before
-    (problem,) = [problem for problem in about(routed, "copied") if problem.code == "TW655"]
+    problem = next(problem for problem in about(routed, "copied") if problem.code == "TW655")
     assert "past that backend's policies" in problem.message
     assert "on the Gateway" in problem.hint
+
+
+def test_no_route_says_that_a_judged_message_is_another_one(routed: Routed) -> None:
+    """A server would unpack it, or read `+ACI-` as a quotation mark, and find another tool than was judged."""
+    body = json.dumps(call("add")).encode()
+    for path, status in (("/encoded", 500), ("/charset", 500), ("/typed", 200)):
+        assert routed.get("copy.test", path, MCP_HEADERS, "POST", body=body).status == status
+    said = [problem for problem in about(routed, "copied") if "`Content-Encoding` or charset" in problem.message]
+    assert [problem.code for problem in said] == ["TW655"] * 2
 
 
 def test_denied_requests_are_not_copied(routed: Routed) -> None:

@@ -8,6 +8,7 @@ the filters hold their policies.
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -43,6 +44,9 @@ from tierwall.engines.envoy.config.settings.filters import refuse_repeats
 from tierwall.engines.envoy.config.settings.mcp_rules import MessageFilters
 from tierwall.tool.model import backend_of
 
+_RETYPING = "another `Content-Encoding` or charset of messages that policies judge"
+_RETYPING_HINT = "leave the header out: policies have read the message as it is, in UTF-8"
+_UTF_8 = re.compile(r'application/json\s*;\s*charset\s*=\s*"?utf-?8"?\s*')
 # The checkpoint names of each destination.
 CheckpointNames = tuple[tuple[str, ...], ...]
 
@@ -107,6 +111,11 @@ class RouteConfigurations(Struct, frozen=True, eq=False):
                         problems.append(mirrors.refused(route.route, route.rule))
                     elif grpc_routes.is_grpc(route.route) and any(to.reads_messages for to in destinations):
                         problems.append(grpc_routes.not_mcp(route.route, route.rule))
+                    is_retyped = any(to.reads_messages for to in destinations) and retypes(route.message, destinations)
+                    if is_retyped:
+                        message = f"{_RETYPING} is not supported: the rule answers 500"
+                        path = "spec", "rules", route.rule
+                        problems.append(route.route.diagnostic("TW655", message, path, hint=_RETYPING_HINT))
                     # A checkpoint's name stands for everything that routes contain of it.
                     names = tuple(
                         tuple(checkpoint.name for checkpoint in protection.checkpoints)
@@ -115,7 +124,7 @@ class RouteConfigurations(Struct, frozen=True, eq=False):
                     if known is None or known[0] != names:
                         is_same = False
                         message = copy.deepcopy(route.message)
-                        if is_mirrored_past:
+                        if is_mirrored_past or is_retyped:
                             known = names, [_failing(message)]
                         else:
                             known = names, protected_routes(message, destinations, options, route.method)
@@ -129,6 +138,21 @@ class RouteConfigurations(Struct, frozen=True, eq=False):
                 before = plan, _configuration(plan, by_route)
             by_name[plan.name] = before
         return RouteConfigurations(by_name, by_route, tuple(problems))
+
+
+def retypes(route: Any, destinations: Iterable[Destination]) -> bool:
+    """Whether a route or a backendRef says that a message that was judged is encoded or written in another way.
+
+    A server that believes it would read another message. The same is refused of clients (`strict.lua`).
+    """
+    changed = (route, *(to.changes for to in destinations if to.changes is not None))
+    headers = (option.header for each in changed for option in each.request_headers_to_add)
+    said = [(header.key.lower(), header.value.lower()) for header in headers]
+    return any(
+        (name == "content-encoding" and value != "identity")
+        or (name == "content-type" and "charset" in value and _UTF_8.fullmatch(value) is None)
+        for name, value in said
+    )
 
 
 def _configuration(plan: RoutePlan, by_route: Mapping[PlannedRoute, tuple[CheckpointNames, list[Any]]]) -> Any:

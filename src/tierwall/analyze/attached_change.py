@@ -26,7 +26,7 @@ from tierwall.resources.once import per_resource
 from tierwall.resources.plane_kinds import kinds_read
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.resources.snapshot import KindKey, Snapshot
-from tierwall.resources.validity import DEFINITION, admission_problems
+from tierwall.resources.validity import DEFINITION, admission_problems, is_understood
 from tierwall.tool.model import BACKENDS
 
 KINDS: frozenset[KindKey] = frozenset({*ACCESS_POLICIES, *GATEWAY_POLICIES})
@@ -68,6 +68,9 @@ class AttachedIndex:
                 if resource is not None and _key(resource) in _READ:
                     changed.append(resource)
                     self._index(resource, forget)
+            if new is not None and _key(new) in KINDS:
+                # The answer is kept with the policy: no change around it waits for it.
+                is_understood(snapshot, new)
         if put or drop:
             self.snapshot = self.snapshot.with_changes(put, drop)
         self._before = snapshot
@@ -175,7 +178,11 @@ def attached_findings(index: AttachedIndex, policy: Resource) -> tuple[list[Diag
     else:
         findings += broken_expression_findings(small)
         if is_whole:
-            findings += (*ineffective_settings(small), *widened_authorization(small), *lost_halves(small))
+            findings += (
+                *ineffective_settings(small, policy.reference),
+                *widened_authorization(small),
+                *lost_halves(small),
+            )
     return [finding for finding in findings if finding.reference == policy.reference], is_whole
 
 

@@ -29,9 +29,14 @@ _HALVES = ("request", "response")
 _MAX_SHOWN = 5  # how many other settings a finding shows
 
 
-def ineffective_settings(snapshot: Snapshot) -> Iterator[Diagnostic]:
-    """Find settings that others replace at every place, future places included, and ties in precedence."""
+def ineffective_settings(snapshot: Snapshot, about: Reference | None = None) -> Iterator[Diagnostic]:
+    """Find settings that others replace at every place, future places included, and ties in precedence.
+
+    With `about`, only the settings of this policy are looked at.
+    """
     for policy in attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies:
+        if about not in (None, policy.reference):
+            continue
         for written in unread_fields(policy):
             message = f"`{written.field.path}` of {policy.reference} never takes effect: {UNREAD}"
             hint = "target the routes that lead to the pool"

@@ -349,13 +349,22 @@ CHOICES: dict[str, tuple[Any, ...]] = {
         rules("request.headers['x-id'] == '1'", action="Require"),
     ),
 }
-TARGETS = (("Gateway/edge", None), ("Gateway/edge", "http"), ("HTTPRoute/web", None), ("HTTPRoute/web", "a"))
+TARGETS = (
+    *(("Gateway/edge", section) for section in (None, "http")),
+    *(("ListenerSet/more", section) for section in (None, "http")),
+    *(("HTTPRoute/web", section) for section in (None, "a")),
+)
 
 
 def world(namespace: str, random: Random) -> list[Object]:
     """Random policies on the levels of one place, in a namespace of their own."""
-    objects = [*PLAIN]
-    for number in range(random.randint(2, 6)):
+    # Its listener has the name of the Gateway's.
+    added = {"parentRef": {"name": "edge"}, "listeners": [{"name": "http", "port": 8081, "protocol": "HTTP"}]}
+    more = {**gateway(), "kind": "ListenerSet", "metadata": {"name": "more"}, "spec": added}
+    edge = gateway()
+    edge["spec"]["allowedListeners"] = {"namespaces": {"from": "Same"}}
+    objects = [edge, *PLAIN[1:], more]
+    for number in range(random.randint(2, 7)):
         target, section = random.choice(TARGETS)
         paths = random.sample(list(CHOICES), random.randint(1, 4))
         settings = traffic({path: random.choice(CHOICES[path]) for path in paths})
@@ -370,11 +379,14 @@ def test_envoy_obeys_random_merges_as_the_reference_has_them() -> None:
     """All worlds are in one Envoy, each in a namespace of its own."""
     objects: list[Object] = []
     asked: list[Object] = []
-    for seed in seeds(8):
+    for seed in seeds(6):
         namespace = f"w{seed}"
         objects += world(namespace, Random(seed))
         place = {"gateway": f"{namespace}/edge", "listener": "http", "route": f"HTTPRoute/{namespace}/web"}
         asked += [{**place, "rule": rule, "profile": profile} for rule in ("a", 1) for profile in PROFILES]
+        # The other listener is asked about the rule with more levels.
+        on_set = {**place, "listenerSet": f"{namespace}/more", "rule": "a"}
+        asked += [{**on_set, "profile": profile} for profile in PROFILES]
     replies = list(ask_engine(suite(objects, [(question, {}) for question in asked]), Envoy()))
     compared = 0
     for question, reply in zip(asked, replies, strict=True):

@@ -9,7 +9,9 @@ import pytest
 
 from tests import ROOT
 from tests.worlds.gateway_settings import PLAIN, gateway, policy, route
+from tierwall.engines.envoy.config.compile import compile
 from tierwall.engines.envoy.config.findings import envoy_findings
+from tierwall.engines.envoy.config.options import EnvoyOptions
 from tierwall.gateway.detail import GatewayDetail
 from tierwall.gateway.effects import merge_status
 from tierwall.gateway.model.enforcement import ENFORCEMENT, EnforcementState, unenforced
@@ -117,6 +119,7 @@ def _told(*objects: dict[str, Any], **facts: Any) -> tuple[list[str], list[str],
         ({"headerModifiers": {"request": {"set": [{"name": "Host", "value": "x"}]}}}, "a change of header `Host`"),
         ({"directResponse": {"status": 200, "bodyExpression": "request.path"}}, "only constant texts"),
         ({"jwtAuthentication": {"providers": [{"issuer": "i", "jwks": {"inline": "{}"}}]}}, "JSON Web Key Set"),
+        ({"cors": {"allowOrigins": ["*"], "exposeHeaders": ["*"], "allowCredentials": True}}, "together with"),
         (
             {"extProc": {"backendRef": {"group": "agentgateway.dev", "kind": "AgentgatewayBackend", "name": "b"}}},
             "asks",
@@ -127,6 +130,25 @@ def test_a_value_that_envoy_lacks_is_said_everywhere(traffic: dict[str, Any], wo
     for told in _told(policy("p", "HTTPRoute/web", traffic=traffic)):
         assert len(told) == 1
         assert words in told[0]
+
+
+def test_rules_of_several_policies_that_are_too_many_together_are_said() -> None:
+    def rules(count: int) -> dict[str, Any]:
+        return {"policy": {"matchExpressions": [f"request.path == '/{number}'" for number in range(count)]}}
+
+    for last, is_closed in ((250, False), (251, True)):
+        each = [policy(f"p{n}", "HTTPRoute/web", traffic={"authorization": rules(250)}) for n in range(3)]
+        objects = (*PLAIN, *each, policy("p3", "Gateway/edge", traffic={"authorization": rules(last)}))
+        snapshot = Snapshot.of(load_objects(objects))
+        asked = GatewayQuestion(gateway="shop/edge", listener="http", route="HTTPRoute/shop/web", rule="a")
+        detail = ask(snapshot, asked).detail
+        assert isinstance(detail, GatewayDetail)
+        for told in (
+            [str(finding.message) for finding in envoy_findings(snapshot)],
+            list(detail.notes),
+            [str(each.message) for each in compile(snapshot, EnvoyOptions())[0].diagnostics],
+        ):
+            assert any("there are 1001 rules, expected at most 1000" in words for words in told) is is_closed
 
 
 def test_a_list_that_depends_on_the_request_is_said_whichever_entry_is_selected() -> None:

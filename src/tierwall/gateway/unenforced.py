@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from tierwall.core.reference import Reference
 from tierwall.gateway.decide import Candidate, MergedField, Merger, merger
 from tierwall.gateway.model.conditional import ANY_REQUEST
-from tierwall.gateway.model.enforcement import UnenforcedSetting, competing, list_parts, unenforced
+from tierwall.gateway.model.enforcement import UnenforcedSetting, competing, list_parts, overfull, unenforced
 from tierwall.gateway.model.places import RequestPlace
 
 
@@ -33,6 +33,9 @@ def unenforced_in_force(field: MergedField) -> Iterator[tuple[Candidate, Unenfor
             yield candidate, part
             if not part.path:
                 return
+    if field.field.union:
+        values = (candidate.value for candidate in field.in_force if candidate.has_value)
+        yield from ((field.in_force[0], part) for part in overfull(path, values))
     depending = [] if field.field.union else list(filter(_depends, field.in_force))
     if depending and not is_chosen(field):
         yield depending[0], competing(path)

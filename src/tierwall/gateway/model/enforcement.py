@@ -7,11 +7,11 @@ cannot enforce it, the requests that it applies to are refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from tierwall.engines.envoy.config.settings.values import entry_problems, value_problems
+from tierwall.engines.envoy.config.settings.values import entry_problems, too_many_rules, value_problems
 from tierwall.gateway.model.fields import PHASES, SECTIONS, WrittenField, fields_written_by
 from tierwall.resources.once import per_resource
 from tierwall.resources.resource import Resource
@@ -275,6 +275,12 @@ def _unenforced(name: str, value: Any, path: tuple[str | int, ...]) -> Iterator[
     elif isinstance(value, list):
         for number, inner in enumerate(value):
             yield from _unenforced(name, inner, (*path, number))
+
+
+def overfull(field: str, values: Iterable[Mapping[str, Any]]) -> Iterator[UnenforcedSetting]:
+    """Yield what Envoy does not enforce of a union: nothing is enforced if it has too many rules."""
+    if words := too_many_rules(values):
+        yield UnenforcedSetting(field, (), words, restricts(field), whole=True)
 
 
 def competing(field: str) -> UnenforcedSetting:

@@ -145,7 +145,7 @@ class UnservedPartFinder:
         yield from (backend.closing for backend in backends if backend.closing is not None)
         if len(refs) > 1 and any(backend.is_joined for backend in backends):
             yield from (refused_backend(ref, SEVERAL, HINTS[SEVERAL]) for ref in refs)
-            backends = []
+            backends = [_Backend(SEVERAL)] * len(refs)
         above = place._replace(route=chain[copied].route, rule=chain[copied].rule, parents=chain[:copied])
         copying = [self._backend(above, ref) for ref in copies]
         yield from (copy.closing for copy in copying if copy.closing is not None)

@@ -8,6 +8,7 @@ enforces some (`TW662`). Envoy's own packages are not needed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import product
 
 from tierwall.attach.backend import backend_refs
 from tierwall.attach.place import BACKEND, MODEL, ROUTES, Place
@@ -22,14 +23,25 @@ from tierwall.engines.envoy.config.closings import NOT_SERVED, every_closing, no
 from tierwall.engines.envoy.config.options import MAX_PROGRAM_SIZE
 from tierwall.engines.envoy.config.patterns import check_http_match
 from tierwall.engines.envoy.config.policy_limits import RuleOverLimit, check_limits
+from tierwall.engines.envoy.config.settings.values import too_many_rules
+from tierwall.gateway.decide import merger
+from tierwall.gateway.model.conditional import ANY_REQUEST
 from tierwall.gateway.model.enforcement import UnenforcedSetting, unenforced_parts, unenforced_settings
-from tierwall.gateway.model.fields import written_fields
-from tierwall.resources.resource import Resource
+from tierwall.gateway.model.fields import PHASES, written_fields
+from tierwall.gateway.model.places import reachable_places
+from tierwall.gateway.unenforced import unenforced_in_force
+from tierwall.resources.resource import Resource, nested_map
 from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import is_valid
 from tierwall.tool.model import model
 from tierwall.tool.rules import AccessPolicy, AccessRule
 
+# Where policies have rules that add up.
+_AUTHORIZATION = (
+    ("traffic", "authorization"),
+    ("frontend", "networkAuthorization"),
+    ("backend", "mcp", "authorization"),
+)
 INEXPRESSIBLE, OVER_LIMIT, NOT_ENFORCED = "TW651", "TW660", "TW662"
 
 
@@ -42,6 +54,7 @@ def envoy_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
             yield from _findings(policy)
     for settings in attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies:
         yield from _not_enforced(settings, settings.reference, unenforced_settings(settings))
+    yield from _unions(snapshot)
     for backend in snapshot.of_kind(*BACKEND):
         if is_valid(snapshot, backend):
             yield from _backend_findings(backend)
@@ -57,6 +70,22 @@ def envoy_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
     for model_object in snapshot.of_kind(*MODEL):
         message = f"Envoy does not serve {model_object.reference}: no request gets to it"
         yield model_object.diagnostic(NOT_ENFORCED, message, ("spec",), hint=NOT_SERVED[MODEL])
+
+
+def _unions(snapshot: Snapshot) -> Iterator[Diagnostic]:
+    """Yield the unions that have too many rules at some place: only where all policies together have so many."""
+    policies = attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies
+    sections = [nested_map(policy.spec, *keys) for policy in policies for keys in _AUTHORIZATION]
+    if not too_many_rules(sections):
+        return
+    seen: set[tuple[Reference, str]] = set()
+    for place, phase in product(reachable_places(snapshot), PHASES):
+        for path, field in merger(snapshot, "docs", phase, ANY_REQUEST).merge_at(place).items():
+            for candidate, part in unenforced_in_force(field) if field.field.union else ():
+                if not part.path and (candidate.source, path) not in seen:
+                    seen.add((candidate.source, path))
+                    whole = part._replace(path=candidate.path)
+                    yield from _not_enforced(candidate.resource, candidate.source, (whole,))
 
 
 def _backend_findings(backend: Resource) -> Iterator[Diagnostic]:

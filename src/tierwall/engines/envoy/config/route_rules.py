@@ -15,11 +15,12 @@ from envoy.config.route.v3 import route_components_pb2
 from envoy.extensions.filters.http.cors.v3 import cors_pb2
 
 from tierwall.attach.listener import Listener
+from tierwall.engines.envoy.config.cors import cors_problem, origin_pattern
 from tierwall.engines.envoy.config.header_changes import TOKEN, header_problems
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import CORS
 from tierwall.engines.envoy.config.paths import replace_path, replace_prefix, with_slash
-from tierwall.engines.envoy.config.patterns import escaped, pattern_problem
+from tierwall.engines.envoy.config.patterns import pattern_problem
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
 
 _PATH_PRECEDENCE = {"Exact": 0, "RegularExpression": 1, "PathPrefix": 2}
@@ -275,6 +276,8 @@ def set_cors(route: Any, value: Mapping[str, Any], max_program_size: int) -> str
     The filter runs before policies. It answers preflight requests itself, so they never reach the backend. Every other
     request continues to the policies, whatever its origin: CORS protects browsers, not backends.
     """
+    if problem := cors_problem(value, max_program_size):
+        return problem
     with_credentials = value.get("allowCredentials") is True
     out = cors_pb2.CorsPolicy()
     for origin in _strings(value, "allowOrigins"):
@@ -282,13 +285,7 @@ def set_cors(route: Any, value: Mapping[str, Any], max_program_size: int) -> str
         if "*" not in origin:
             matcher.exact = origin
             continue
-        pattern = _origin_pattern(origin)
-        if pattern_problem(pattern, max_program_size):
-            return f"origin `{origin}`, which is too long for Envoy,"
-        matcher.safe_regex.regex = pattern
-    if with_credentials and "*" in _strings(value, "exposeHeaders"):
-        # With credentials, browsers read `*` as a header with that name.
-        return "`exposeHeaders` for every header together with credentials"
+        matcher.safe_regex.regex = origin_pattern(origin)
     # If these are `*`, Envoy answers with what the browser asks for.
     out.allow_methods = ", ".join(_strings(value, "allowMethods"))
     out.allow_headers = ", ".join(_strings(value, "allowHeaders"))
@@ -299,14 +296,6 @@ def set_cors(route: Any, value: Mapping[str, Any], max_program_size: int) -> str
     out.forward_not_matching_preflights.value = False
     route.typed_per_filter_config[CORS].CopyFrom(packed(out))
     return ""
-
-
-def _origin_pattern(origin: str) -> str:
-    """Return a pattern for `*`, `https://*` or `https://*.example.com`; `*` stands for one or more labels."""
-    if origin == "*":
-        return ".*"
-    before, _, after = origin.partition("*")
-    return f"{escaped(before)}[^/]+{escaped(after)}"
 
 
 def _strings(value: Mapping[str, Any], field: str) -> list[str]:

@@ -20,12 +20,8 @@ from tierwall.engines.envoy.config.settings.expressions import is_valid
 from tierwall.engines.envoy.config.settings.filters import authorization_filter
 from tierwall.engines.envoy.config.settings.predicates import condition_predicate, negated
 from tierwall.engines.envoy.config.settings.traffic import RouteChange, turned_on
-from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.gateway.model.fields import Phase
 from tierwall.resources.resource import nested_map
-
-# All rules of a route are in one message, which Envoy tries in order for each request.
-MAX_RULES = 1000
 
 
 def authorization(values: Sequence[Mapping[str, Any]], sources: Sequence[str], phase: Phase) -> RouteChange:
@@ -68,8 +64,6 @@ def rules_decision(
             else:
                 allows.append((holds, allow))
     rules = [*denies, *requires, *allows]
-    if len(rules) > MAX_RULES:
-        raise Unenforceable(f"there are {len(rules)} rules, expected at most {MAX_RULES}")
     otherwise = action(denied, rbac_pb2.RBAC.DENY) if has_allow else action("no rule denies", rbac_pb2.RBAC.ALLOW)
     decision = first_of(rules, otherwise)
     assert decision is not None

@@ -7,14 +7,16 @@ packages are not needed. What hangs on other objects (Secrets, Services that are
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 from tierwall.attach.backend import referenced_place
 from tierwall.attach.place import SERVICE
 from tierwall.cel.syntax import ast
+from tierwall.engines.envoy.config.cors import cors_problem
 from tierwall.engines.envoy.config.header_changes import header_problems, is_protected
+from tierwall.engines.envoy.config.options import MAX_PROGRAM_SIZE
 from tierwall.engines.envoy.config.settings.conditions import (
     entry_condition,
     item_condition,
@@ -35,6 +37,8 @@ from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.resources.resource import list_of_maps, nested_map
 from tierwall.values.time import parse_duration
 
+# All rules of a place are in one message, which Envoy tries in order for each request.
+MAX_RULES = 1000
 # Envoy counts with 32 bits.
 MOST_REQUESTS = (1 << 32) - 1
 # Envoy refuses larger bodies of direct responses.
@@ -311,6 +315,24 @@ def kilobytes(value: object) -> int:
     return size
 
 
+def _cors(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
+    if problem := cors_problem(value, MAX_PROGRAM_SIZE):
+        yield Unenforceable(f"{problem} is not supported")
+
+
+def too_many_rules(values: Iterable[Mapping[str, Any]]) -> str:
+    """Return why Envoy does not enforce the rules of all levels together, or an empty string.
+
+    A rule that does not parse is never true, so that only a Require remains of it.
+    """
+    count = sum(
+        is_valid(text) or value.get("action") == "Require"
+        for value in values
+        for text in nested_map(value, "policy").get("matchExpressions") or ()
+    )
+    return f"there are {count} rules, expected at most {MAX_RULES}" if count > MAX_RULES else ""
+
+
 def _model_fields(value: Any) -> Iterator[Unenforceable]:
     for number, entry in enumerate(list_of_maps(value)):
         if not _PLAIN_KEY.fullmatch(entry["field"]):
@@ -327,6 +349,7 @@ _PROBLEMS: Mapping[str, Callable[[Any], Iterator[Unenforceable]]] = {
     "traffic.authorization": _authorization,
     "traffic.basicAuthentication": _passwords,
     "traffic.buffer": _buffer,
+    "traffic.cors": _cors,
     "traffic.csrf": _csrf,
     "traffic.delay": _delay,
     "traffic.directResponse": _direct_response,

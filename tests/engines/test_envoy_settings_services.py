@@ -29,6 +29,7 @@ def transformed(*headers: tuple[str, str], **more: Any) -> dict[str, Any]:
 QUOTA = {"rateLimit": {"global": {**SERVICE, "domain": "shop", "descriptors": [descriptor(who="'all'")]}}}
 SETTINGS: dict[str, dict[str, Any]] = {
     "process": {"extProc": SERVICE},
+    "no-bodies": {"extProc": {**SERVICE, "processingOptions": {"requestBodyMode": "None", "responseBodyMode": "None"}}},
     "headers-only": {
         "extProc": {
             **SERVICE,
@@ -129,7 +130,7 @@ def lab(services: EnvoyServices) -> Iterator[SettingsLab]:
             yield running
 
 
-@pytest.mark.parametrize("path", ["/process", "/headers-only"])
+@pytest.mark.parametrize("path", ["/process", "/headers-only", "/no-bodies"])
 @pytest.mark.parametrize(
     "untrue", ["content-length 1", "content-length 9", "transfer-encoding chunked", "connection x"]
 )
@@ -139,6 +140,8 @@ def test_a_service_does_not_say_where_a_request_ends(lab: SettingsLab, path: str
     assert lab.backend.bodies[-1] == b"abcde"
     lab.send(path, x_put=untrue)
     assert (lab.backend.bodies[-1], lab.backend.headers[-1].get("connection")) == (b"", None)
+    # The client reads the whole response, and finds the header of its request there.
+    assert lab.send(path, x_put_back=untrue).seen["x-put-back"] == untrue
 
 
 @pytest.mark.parametrize("path", ["/process", "/headers-only"])

@@ -20,7 +20,8 @@ LIMIT = 2
 class EnvoyServices:
     """A server with these services. Of a descriptor `LIMIT` requests pass; processing refuses those with `x-block`, and
     asks Envoy to choose again for the path in `x-lead-to`. Bodies go back as streams, or with `x-held` as a whole, and
-    `x-swap: a b` puts `b` in the place of `a`. Of `x-put: name value` requests get that header.
+    `x-swap: a b` puts `b` in the place of `a`. Of `x-put: name value` requests get that header, of
+    `x-put-back: name value` responses.
 
     An allowed request gets the header that its own `x-wanted` names.
     """
@@ -93,6 +94,12 @@ def _process(requests: Iterator[Any]) -> Iterator[Any]:
                 for name, value in put:
                     common.header_mutation.set_headers.add(header={"key": name, "raw_value": value.encode()})
                 common.clear_route_cache = path is not None
+        elif kind == "response_headers":
+            name, _, value = asked.get("x-put-back", "").partition(" ")
+            answer.response_headers.SetInParent()
+            if name:
+                change = answer.response_headers.response.header_mutation
+                change.set_headers.add(header={"key": name, "raw_value": value.encode()})
         elif kind in ("request_body", "response_body"):
             _answer_body(kind, getattr(request, kind), answer, asked)
         else:

@@ -107,13 +107,20 @@ class NetworkIndex:
         wanted = frozenset(namespaces)
         # A namespace without objects has the label with its name.
         unknown = [namespace_labels(name, None) for name in wanted if name not in self.pods.namespaces]
-        admin = (
-            other
-            for other in self._in_order("")
-            if not self.pods.names(other.namespaces).isdisjoint(wanted)
-            or any(map(other.namespaces.matches, unknown))
-            or (is_new and self.may_select_new(other.namespaces))
-        )
+        # Many policies share a selector.
+        known: dict[Selector, bool] = {}
+
+        def may_select(selector: Selector) -> bool:
+            answer = known.get(selector)
+            if answer is None:
+                answer = known[selector] = (
+                    not self.pods.names(selector).isdisjoint(wanted)
+                    or any(map(selector.matches, unknown))
+                    or (is_new and self.may_select_new(selector))
+                )
+            return answer
+
+        admin = (other for other in self._in_order("") if may_select(other.namespaces))
         local = (policy for namespace in sorted(wanted) for policy in self._in_order(namespace))
         return [policy for policy in (*admin, *local) if policy.reference != but]
 

@@ -151,6 +151,20 @@ def test_rules_of_several_policies_that_are_too_many_together_are_said() -> None
             assert any("there are 1001 rules, expected at most 1000" in words for words in told) is is_closed
 
 
+def test_lists_of_several_levels_of_which_one_has_override_are_said() -> None:
+    entries = [{"condition": "request.path == '/a'", "policy": {"status": 404}}]
+    conditional = {"directResponse": {"conditional": entries}}
+    objects = [
+        *PLAIN,
+        policy("low", "Gateway/edge", traffic=conditional, inheritance="Override"),
+        policy("high", "HTTPRoute/web", traffic=conditional),
+    ]
+    snapshot = Snapshot.of(load_objects(objects))
+    ran = {str(each.reference) for each in compile(snapshot, EnvoyOptions())[0].diagnostics if each.code == "TW663"}
+    told = {str(each.reference) for each in envoy_findings(snapshot) if "of several levels" in str(each.message)}
+    assert ran == told != set()
+
+
 def test_a_list_that_depends_on_the_request_is_said_whichever_entry_is_selected() -> None:
     limit = {"local": [{"tokens": 9, "unit": "Hours"}]}
     entries = [{"condition": "request.path == '/a'", "policy": limit}]

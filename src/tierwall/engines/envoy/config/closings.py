@@ -189,8 +189,8 @@ class UnservedPartFinder:
         problem = reference_problem(filters)
         if servers and changes_requests(filters) and not problem:
             return _refused(ref, FILTERS, HINTS[FILTERS])
-        if backend_address(resource, ref.port, _OPTIONS) is None:
-            return _Backend()
+        if not (servers and problem) and backend_address(resource, ref.port, _OPTIONS) is None:
+            return _Backend(closing=not_served(resource) if not isinstance(ref, MirrorRef) else None)
         if problem:
             return _refused(ref, problem, REFERENCE_HINT)
         read = [self._reader.of_backend(place, resource, ref.port, server)[1] for server in servers or ("",)]

@@ -26,7 +26,7 @@ from tierwall.engines.envoy.config.policy_limits import RuleOverLimit, check_lim
 from tierwall.engines.envoy.config.settings.values import too_many_rules
 from tierwall.gateway.decide import merger
 from tierwall.gateway.model.conditional import ANY_REQUEST
-from tierwall.gateway.model.enforcement import UnenforcedSetting, unenforced_parts, unenforced_settings
+from tierwall.gateway.model.enforcement import COMPETING, UnenforcedSetting, unenforced_parts, unenforced_settings
 from tierwall.gateway.model.fields import PHASES, written_fields
 from tierwall.gateway.model.places import reachable_places
 from tierwall.gateway.unenforced import unenforced_in_force
@@ -54,7 +54,7 @@ def envoy_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
             yield from _findings(policy)
     for settings in attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies:
         yield from _not_enforced(settings, settings.reference, unenforced_settings(settings))
-    yield from _unions(snapshot)
+    yield from _of_places(snapshot)
     for backend in snapshot.of_kind(*BACKEND):
         if is_valid(snapshot, backend):
             yield from _backend_findings(backend)
@@ -72,20 +72,28 @@ def envoy_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
         yield model_object.diagnostic(NOT_ENFORCED, message, ("spec",), hint=NOT_SERVED[MODEL])
 
 
-def _unions(snapshot: Snapshot) -> Iterator[Diagnostic]:
-    """Yield the unions that have too many rules at some place: only where all policies together have so many."""
+def _of_places(snapshot: Snapshot) -> Iterator[Diagnostic]:
+    """Yield what is not enforced where policies meet: conditional lists that compete, and too many rules together."""
     policies = attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies
     sections = [nested_map(policy.spec, *keys) for policy in policies for keys in _AUTHORIZATION]
-    if not too_many_rules(sections):
+    overrides = any(nested_map(policy.spec, "strategy").get("inheritance") == "Override" for policy in policies)
+    has_lists = overrides and any(_has_list(policy.spec.get("traffic")) for policy in policies)
+    if not has_lists and not too_many_rules(sections):
         return
     seen: set[tuple[Reference, str]] = set()
     for place, phase in product(reachable_places(snapshot), PHASES):
-        for path, field in merger(snapshot, "docs", phase, ANY_REQUEST).merge_at(place).items():
-            for candidate, part in unenforced_in_force(field) if field.field.union else ():
-                if not part.path and (candidate.source, path) not in seen:
-                    seen.add((candidate.source, path))
+        for field in merger(snapshot, "docs", phase, ANY_REQUEST).merge_at(place).values():
+            for candidate, part in unenforced_in_force(field):
+                is_of_place = part.words == COMPETING or (field.field.union and not part.path)
+                if is_of_place and (candidate.source, part.name) not in seen:
+                    seen.add((candidate.source, part.name))
                     whole = part._replace(path=candidate.path)
                     yield from _not_enforced(candidate.resource, candidate.source, (whole,))
+
+
+def _has_list(section: object) -> bool:
+    values = section.values() if isinstance(section, dict) else ()
+    return any(isinstance(value, dict) and "conditional" in value for value in values)
 
 
 def _backend_findings(backend: Resource) -> Iterator[Diagnostic]:

@@ -156,7 +156,9 @@ class BackendPlanner:
 
         if isinstance(ref, mirrors.MirrorRef):
             return closed(COPIES)
-        if changes_requests(filters := ref.value.get("filters")) and not reference_problem(filters):
+        if unsupported := reference_problem(filters := ref.value.get("filters")):
+            return self._closed_backend(gateway, listener, ref, unsupported, REFERENCE_HINT)
+        if changes_requests(filters):
             return closed(FILTERS)
         members: list[RouteBackend] = []
         words = "requests to it are answered with 500"

@@ -65,6 +65,33 @@ def test_a_setting_that_restricts_nothing_is_said_and_left_out() -> None:
     assert set(codes(resources)) == {"TW662"}
 
 
+@pytest.mark.parametrize(
+    ("header", "value", "is_set"),
+    [
+        ("Content-Encoding", "'gzip'", False),
+        ("Content-Encoding", "'identity'", True),
+        ("Content-Type", "'application/json; charset=utf-7'", False),
+        ("content-type", "request.headers['x']", False),
+        ("Content-Type", "'application/json'", True),
+        ("X-Kind", "request.headers['x']", True),
+    ],
+)
+def test_no_setting_of_a_backend_says_that_a_judged_body_is_another_one(header: str, value: str, is_set: bool) -> None:
+    for field in ("set", "add"):
+        change = {"request": {field: [{"name": header, "value": value}]}}
+        resources = compiled(*PLAIN, policy("p", "Service/one", backend={"transformation": change}))
+        texts = [str(cluster).casefold() for cluster in resources.clusters.values()]
+        assert any(header.casefold() in text for text in texts) is is_set
+        assert codes(resources) == ([] if is_set else ["TW662"])
+
+
+def test_no_credential_is_put_where_a_server_reads_how_a_body_is_encoded() -> None:
+    auth = {"key": "gzip", "location": {"header": {"name": "Content-Encoding"}}}
+    resources = compiled(*PLAIN, policy("p", "Service/one", backend={"auth": auth}))
+    assert not any("content-encoding" in str(cluster).casefold() for cluster in resources.clusters.values())
+    assert codes(resources) == ["TW662"]
+
+
 def test_settings_of_a_backend_close_only_that_backend() -> None:
     both = route("web", [{"backendRefs": [{"name": "one", "port": 80}, {"name": "two", "port": 80}]}])
     tunnel = policy("p", "Service/two", backend={"tunnel": GUARD})

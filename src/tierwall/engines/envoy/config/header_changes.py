@@ -22,6 +22,9 @@ _PROTECTED = frozenset(("host", "content-length", "transfer-encoding", "connecti
 _PREFIXES = (HEADER_PREFIX, "mcp-")
 # Who the caller is, and what Envoy itself goes by, such as timeouts and attempts.
 _ONLY_REMOVED = ("x-forwarded-client-", "x-envoy-")
+_UTF_8 = re.compile(r'application/json\s*;\s*charset\s*=\s*"?utf-?8"?\s*')
+# Headers that say how a body is encoded and written.
+BODY_HEADERS = ("content-encoding", "content-type")
 # The parts of a filter, or of a setting, that changes headers, and the filters that do.
 _PARTS = ("set", "add", "remove")
 _MODIFIERS = {"RequestHeaderModifier": "requestHeaderModifier", "ResponseHeaderModifier": "responseHeaderModifier"}
@@ -41,6 +44,17 @@ def is_protected(name: str, removes: bool = False) -> bool:
     if not removes and (folded in OVERRIDE_HEADERS or folded.startswith(_ONLY_REMOVED)):
         return True
     return not TOKEN.fullmatch(name) or folded in _PROTECTED or folded.startswith(_PREFIXES)
+
+
+def retypes(name: str, content: str) -> bool:
+    """Whether a header says that a message that was judged is encoded or written in another way.
+
+    A server that believes it would read another message. The same is refused of clients (`strict.lua`).
+    """
+    name, content = name.lower(), content.lower()
+    return (name == "content-encoding" and content != "identity") or (
+        name == "content-type" and "charset" in content and _UTF_8.fullmatch(content) is None
+    )
 
 
 def header_problems(value: Mapping[str, Any]) -> Iterator[HeaderProblem]:

@@ -8,7 +8,6 @@ the filters hold their policies.
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -20,6 +19,7 @@ from tierwall.engines.envoy.config import grpc_routes, mcp, mirrors
 from tierwall.engines.envoy.config.backend_ref_filters import add_changes, move_headers
 from tierwall.engines.envoy.config.checkpoints import on
 from tierwall.engines.envoy.config.fence import failure
+from tierwall.engines.envoy.config.header_changes import retypes
 from tierwall.engines.envoy.config.names import (
     ACCEPTS,
     BODILESS,
@@ -46,7 +46,6 @@ from tierwall.tool.model import backend_of
 
 _RETYPING = "another `Content-Encoding` or charset of messages that policies judge"
 _RETYPING_HINT = "leave the header out: policies have read the message as it is, in UTF-8"
-_UTF_8 = re.compile(r'application/json\s*;\s*charset\s*=\s*"?utf-?8"?\s*')
 # The checkpoint names of each destination.
 CheckpointNames = tuple[tuple[str, ...], ...]
 
@@ -105,13 +104,16 @@ class RouteConfigurations(Struct, frozen=True, eq=False):
                 try:
                     destinations = [_destination(backend, compiler) for backend in route.backends]
                     copies = [_destination(mirror, compiler).protection for mirror in route.mirrors]
+                    is_read = any(to.reads_messages for to in destinations)
                     ways = [destination.protection for destination in destinations if destination.cluster is not None]
                     is_mirrored_past = mirrors.unpassed(copies, ways)
                     if is_mirrored_past:
                         problems.append(mirrors.refused(route.route, route.rule))
-                    elif grpc_routes.is_grpc(route.route) and any(to.reads_messages for to in destinations):
+                    elif grpc_routes.is_grpc(route.route) and is_read:
                         problems.append(grpc_routes.not_mcp(route.route, route.rule))
-                    is_retyped = any(to.reads_messages for to in destinations) and retypes(route.message, destinations)
+                    is_retyped = any(to.reads_messages for to in destinations) and retypes_messages(
+                        route.message, destinations
+                    )
                     if is_retyped:
                         message = f"{_RETYPING} is not supported: the rule answers 500"
                         path = "spec", "rules", route.rule
@@ -140,19 +142,11 @@ class RouteConfigurations(Struct, frozen=True, eq=False):
         return RouteConfigurations(by_name, by_route, tuple(problems))
 
 
-def retypes(route: Any, destinations: Iterable[Destination]) -> bool:
-    """Whether a route or a backendRef says that a message that was judged is encoded or written in another way.
-
-    A server that believes it would read another message. The same is refused of clients (`strict.lua`).
-    """
+def retypes_messages(route: Any, destinations: Iterable[Destination]) -> bool:
+    """Whether a route or a backendRef says that a message that was judged is encoded or written in another way."""
     changed = (route, *(to.changes for to in destinations if to.changes is not None))
     headers = (option.header for each in changed for option in each.request_headers_to_add)
-    said = [(header.key.lower(), header.value.lower()) for header in headers]
-    return any(
-        (name == "content-encoding" and value != "identity")
-        or (name == "content-type" and "charset" in value and _UTF_8.fullmatch(value) is None)
-        for name, value in said
-    )
+    return any(retypes(header.key, header.value) for header in headers)
 
 
 def _configuration(plan: RoutePlan, by_route: Mapping[PlannedRoute, tuple[CheckpointNames, list[Any]]]) -> Any:

@@ -15,7 +15,7 @@ from tierwall.attach.backend import referenced_place
 from tierwall.attach.place import SERVICE
 from tierwall.cel.syntax import ast
 from tierwall.engines.envoy.config.cors import cors_problem
-from tierwall.engines.envoy.config.header_changes import header_problems, is_protected
+from tierwall.engines.envoy.config.header_changes import BODY_HEADERS, header_problems, is_protected, retypes
 from tierwall.engines.envoy.config.options import MAX_PROGRAM_SIZE
 from tierwall.engines.envoy.config.settings.conditions import (
     entry_condition,
@@ -154,6 +154,21 @@ def _transformation(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
             yield from _tried(partial(check_name, removes=True), name, side, "remove", number)
 
 
+def _backend_transformation(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
+    yield from _transformation(value)
+    change = nested_map(value, "request")
+    for field in ("set", "add"):
+        for number, header in enumerate(list_of_maps(change.get(field))):
+            if str(header["name"]).lower() in BODY_HEADERS:
+                yield from _tried(_check_body_header, header, "request", field, number, "value")
+
+
+def _check_body_header(header: Mapping[str, Any], *path: str | int) -> None:
+    """Raise Unenforceable if a header may say that a body is another one than policies have read."""
+    if retypes(str(header["name"]), constant(header["value"], *path)):
+        raise Unenforceable(f"Envoy does not change header `{header['name']}` here", *path)
+
+
 def _headers(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
     for problem in header_problems(value):
         yield Unenforceable(f"{problem.message} is not supported", *problem.path)
@@ -268,7 +283,7 @@ def _credentials(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
     for number, holder in enumerate((value, *list_of_maps(value.get("credentials")))):
         path = ("credentials", number - 1, "location") if number else ("location",)
         header = nested_map(holder, "location", "header")
-        if header and is_protected(header["name"]):
+        if header and (is_protected(header["name"]) or header["name"].lower() in BODY_HEADERS):
             yield Unenforceable(f"a change of header `{header['name']}` is not supported", *path)
 
 
@@ -367,5 +382,5 @@ _PROBLEMS: Mapping[str, Callable[[Any], Iterator[Unenforceable]]] = {
     "backend.extAuth": _ext_auth,
     "backend.mcp.authentication": _mcp_authentication,
     "backend.mcp.authorization": _mcp_authorization,
-    "backend.transformation": _transformation,
+    "backend.transformation": _backend_transformation,
 }

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tierwall.analyze.network_cells import TooManyCells
 from tierwall.analyze.network_index import NetworkIndex, is_large, kind_of_change
-from tierwall.analyze.outside_rules import Box, Extent, OutsideRule, OutsideSpace, outside_rules, without
+from tierwall.analyze.outside_rules import Box, OutsideRange, OutsideRule, OutsideSpace, outside_rules, without
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.words import join_names
 from tierwall.network.model.model import NetworkModel
@@ -123,11 +123,11 @@ class OpenedSearch:
         """Find out which of some pods let in more than they did: `known` is what was let in."""
         if not pods or not wanted:
             return
-        extent = Extent(wanted)
+        wide = OutsideRange(wanted)
         known = [
             _Permitted(other.pods & pods, rules)
             for other in known
-            if other.pods & pods and (rules := tuple(filter(extent.meets, other.rules)))
+            if other.pods & pods and (rules := tuple(filter(wide.meets, other.rules)))
         ]
         every = [*wanted, *(rule for group in known for rule in group.rules)]
         numbers = (PortRange(*pair, pair[1]) for name in _names(every) for pair in self._pods.numbers_of(name))

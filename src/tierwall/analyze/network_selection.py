@@ -36,7 +36,7 @@ MAX_NAMED = 5
 _UNCHECKED = "so it was not checked whether policies select any"
 
 
-class Selected(Protocol):
+class SelectedObjects(Protocol):
     """The objects of a cluster that selectors select. A set of pods is an integer."""
 
     # All pods that policies can select.
@@ -76,7 +76,7 @@ class SelectionCheck:
 
     def __init__(
         self,
-        cluster: Selected,
+        cluster: SelectedObjects,
         policies: Sequence[TieredPolicy],
         declared: Collection[str],
         alone: str | None = None,

@@ -43,7 +43,7 @@ def outside_rules(policy: TieredPolicy) -> tuple[OutsideRule, ...]:
     return tuple(rules)
 
 
-class Extent:
+class OutsideRange:
     """The ports and addresses of some rules, each taken by itself: a quick look at what others can have in common."""
 
     def __init__(self, rules: Sequence[OutsideRule]) -> None:

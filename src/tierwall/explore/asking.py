@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from tierwall.api.resource_names import VERBS
 from tierwall.core.diagnostics import near_miss
 from tierwall.explore import named
-from tierwall.explore.asked import api, forms, network, tools
+from tierwall.explore.asked import api, forms, kubectl, network, policies, tools
 from tierwall.explore.asked.ends import split_port
 from tierwall.explore.asked.meaning import EXAMPLES, Choice, Meanings, bounded, unclear
 from tierwall.explore.asked.mentioned import mentioned
@@ -63,7 +63,7 @@ def _meanings(snapshot: Snapshot, text: str) -> Meanings:
     if polite and text.split(None, 1)[0] not in (*named.ends(snapshot), *named.users(snapshot)):
         text = text[polite.end() :]
     text = forms.WHICH.sub("who ", text, count=1)
-    for read in (_of_settings, _of_changes, _about, network.about_one_end):
+    for read in (kubectl.command, policies.about, _of_settings, _of_changes, _about, network.about_one_end):
         if (meant := read(snapshot, text)) is not None:
             return meant
     return _question(snapshot, text)
@@ -156,7 +156,7 @@ def _question(snapshot: Snapshot, text: str) -> Meanings:
     """Return what a question about one decision means, or what has the name of several words."""
     plain = text
     if match := forms.CAN_I.fullmatch(text):
-        plain = api.as_kubectl(match["rest"])
+        plain = kubectl.as_sentence(match["rest"])
         if not plain:
             return unclear("a user with groups cannot be typed here", "ask on the page Permissions")
     else:

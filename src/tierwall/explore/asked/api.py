@@ -170,19 +170,3 @@ def subject_and_rest(snapshot: Snapshot, text: str) -> tuple[str, str]:
             return match[0].strip(), text[match.end() :].strip()
     who, _, rest = forms.USER.sub("", text, count=1).partition(" ")
     return who, rest.strip()
-
-
-def as_kubectl(rest: str) -> str:
-    """Return what `kubectl auth can-i` asks, in the order of a sentence; nothing if it is about a user with groups."""
-    words, subjects = iter(rest.split()), list[str]()
-    kept: list[str] = []
-    for word in words:
-        flag, _, value = word.partition("=")
-        if flag == "--subresource":
-            kept = [*kept[:1], f"{kept[1]}/{value or next(words, '')}", *kept[2:]] if len(kept) > 1 else kept
-        elif flag in ("--as", "--as-group"):
-            value = value or next(words, "")
-            subjects.append(value if flag == "--as" else f"group {value}")
-        else:
-            kept.append(word)
-    return "" if len(subjects) > 1 else " ".join((*(subjects or ["I"]), *kept))

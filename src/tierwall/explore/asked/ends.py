@@ -251,7 +251,7 @@ def _known_ports(snapshot: Snapshot, end: str) -> Iterator[tuple[str, str, int]]
                 yield str(entry.get("name") or ""), str(entry.get("protocol") or "TCP"), number
         return
     network = network_model(snapshot)
-    pod = next((pod for pod in network.pods if _is_end(pod, end)), None)
+    pod = next((pod for pod in network.pods if is_end(pod, end)), None)
     if pod is None:
         return
     for name, pairs in pod.named_ports.items():
@@ -269,6 +269,7 @@ def _service_ports(snapshot: Snapshot, end: str) -> Sequence[Mapping[str, Any]]:
     return list_of_maps(service.spec.get("ports")) if service is not None else ()
 
 
-def _is_end(pod: Endpoint, end: str) -> bool:
+def is_end(pod: Endpoint, end: str) -> bool:
+    """Whether a pod is what an end names: itself, or its workload."""
     namespace, _, name = "/".join(end.split("/")[-2:]).partition("/")
     return pod.namespace == namespace and name in (pod.name, pod.workload.name if pod.workload else "")

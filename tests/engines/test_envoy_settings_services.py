@@ -54,6 +54,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
             }
         }
     },
+    "quota-adds": {
+        "rateLimit": {
+            "global": {**SERVICE, "domain": "adds", "descriptors": [descriptor(adds="request.headers['x-adds']")]}
+        }
+    },
     "quota-other": {
         "rateLimit": {"global": {**UNREACHABLE, "domain": "shop", "descriptors": [descriptor(who="'all'")]}}
     },
@@ -168,6 +173,31 @@ def test_a_service_counts_by_expressions(lab: SettingsLab, services: EnvoyServic
     assert [lab.send("/quota-user/x?y=1", x_user="ann").status for _ in range(3)] == [200, 200, 429]
     assert lab.send("/quota-user/x", x_user="bob").status == 200
     assert services.counted["users", "user=ann", "path=/quota-user/x"] == 3
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "content-length 3",
+        "transfer-encoding chunked",
+        "Connection x-user",
+        "te trailers",
+        ":path /other",
+        ":authority other",
+        "host other",
+        ":method GET",
+        "x-forwarded-client-cert URI=other",
+        "x-tierwall-caller other",
+        "x-envoy-upstream-rq-timeout-ms 1",
+    ],
+)
+def test_a_service_that_counts_does_not_change_what_a_request_is(lab: SettingsLab, header: str) -> None:
+    """Envoy adds what the service says, and `content-length: 5,3` or another path reach the backend."""
+    before = len(lab.backend.paths)
+    assert lab.send("/quota-adds", "POST", b"abcde", x_adds=header).status == 500
+    assert len(lab.backend.paths) == before
+    answer = lab.send("/quota-adds", "POST", b"abcde", x_adds=f"x-team {header.replace(' ', '-')}")
+    assert (answer.status, answer.seen["x-team"]) == (200, header.replace(" ", "-"))
 
 
 def test_without_a_service_that_counts_no_request_passes(lab: SettingsLab) -> None:

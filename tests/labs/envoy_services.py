@@ -23,7 +23,8 @@ class EnvoyServices:
     `x-swap: a b` puts `b` in the place of `a`. Of `x-put: name value` requests get that header, of
     `x-put-back: name value` responses.
 
-    An allowed request gets the header that its own `x-wanted` names.
+    An allowed request gets the header that its own `x-wanted` names, and one that is counted by `adds: name value` that
+    header.
     """
 
     def __init__(self) -> None:
@@ -58,7 +59,13 @@ class EnvoyServices:
             self.counted[key] += 1
             over = over or self.counted[key] > LIMIT
         code = rls_pb2.RateLimitResponse.OVER_LIMIT if over else rls_pb2.RateLimitResponse.OK
-        return rls_pb2.RateLimitResponse(overall_code=code)
+        answer = rls_pb2.RateLimitResponse(overall_code=code)
+        for descriptor in request.descriptors:
+            for entry in descriptor.entries:
+                if entry.key == "adds" and entry.value:
+                    name, _, value = entry.value.partition(" ")
+                    answer.request_headers_to_add.add(key=name, value=value)
+        return answer
 
     def _process(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
         self.processed += 1

@@ -127,7 +127,9 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     ),
     "traffic.rateLimit.local.tokens": _not(_NO_AI, restricts=True),
     "traffic.rateLimit.global": _limited(
-        "the service is a Service or a URL; expressions as in `traffic.authorization`", restricts=True
+        "the service is a Service or a URL; expressions as in `traffic.authorization`; a request gets 500 if "
+        "the service changes its path, its host, headers of the connection or who the caller is",
+        restricts=True,
     ),
     "traffic.rateLimit.global.descriptors.cost": _not(_NO_EXPRESSION, restricts=True),
     "traffic.rateLimit.global.descriptors.limitOverride": _not(_NO_EXPRESSION, restricts=True),

@@ -251,7 +251,7 @@ class SettingsCompiler:
         }
         use, make = makes[field.path]
         chosen = choice(field.candidates, self._options.profile, make, choosing_filter(phase, use))
-        last: dict[str, Callable[..., RouteChange]] = {COUNT: limits.of_forwarded, PROCESS: processing.measured_again}
+        last: dict[str, Callable[..., RouteChange]] = {COUNT: quotas.counted, PROCESS: processing.measured_again}
         return last[use](chosen) if use in last else chosen
 
     def _chosen_limits(self, field: EffectiveField, phase: Phase) -> RouteChange:
@@ -280,7 +280,7 @@ class SettingsCompiler:
 
     def _quotas(self, field: EffectiveField, phase: Phase) -> RouteChange:
         counting = self._counting(field.source, field.value)
-        return limits.of_forwarded(always(counting, choosing_filter(phase, COUNT)))
+        return quotas.counted(always(counting, choosing_filter(phase, COUNT)))
 
     def _counting(self, source: Candidate, value: Mapping[str, Any]) -> Any:
         cluster, _ = endpoint(self._snapshot, source.resource, value, "quota", grpc=True)

@@ -46,6 +46,8 @@ LIMITS, BUFFER, CSRF, DELAY = "tierwall.limits", "tierwall.buffer", "tierwall.cs
 BUFFER_FIRST: Final = "tierwall.buffer-first"
 # Drop the length that a message says of itself, behind what a service may have made of it.
 REQUEST_LENGTH, RESPONSE_LENGTH = "tierwall.request-length", "tierwall.response-length"
+# Around the filter that has a service count requests: headers that the service may not change are as before.
+KEPT: Final = ("tierwall.uncounted", "tierwall.counted")
 _BUFFER_BYTES = 1 << 20
 # Headers that no service may change: Tierwall's own, the caller's certificate, and those of the connection. What it
 # makes of others is judged behind it.
@@ -137,7 +139,10 @@ def settings_filters(static: bool, configured: Mapping[str, Any]) -> Iterator[An
         if phase == "PostRouting":
             yield _off(choosing_filter(phase, LIMIT), no_choice())
             yield _discovered(LIMITS, no_limits(), static, configured)
+            kept = script_filter("kept.lua")
+            yield hcm_pb2.HttpFilter(name=KEPT[0], typed_config=kept, disabled=True)
             yield _off(choosing_filter(phase, COUNT), no_choice())
+            yield hcm_pb2.HttpFilter(name=KEPT[1], typed_config=kept, disabled=True)
         yield _off(process_filter(phase), processing(f"settings_{phase}"))
         yield _off(choosing_filter(phase, PROCESS), no_choice())
         yield _off(transformation_filter(phase), header_mutation_pb2.HeaderMutation())

@@ -1,7 +1,8 @@
 """Global rate limits: a service counts requests by descriptors (agentgateway, "Rate limiting").
 
 The filter is on the route, with its service, domain and descriptors. Without the service a request is refused, unless
-the policy says FailOpen.
+the policy says FailOpen. A service may add headers to a request, but change none that frames it, says where it goes or
+who sends it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from envoy.extensions.rate_limit_descriptors.expr.v3 import expr_pb2
 
 from tierwall.cel.syntax import ast
 from tierwall.engines.envoy.config.cel_message import parsed_expression
+from tierwall.engines.envoy.config.checkpoints import on
 from tierwall.engines.envoy.config.external_auth import TIMEOUT_S
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.settings.expressions import parsed, translated_setting
 from tierwall.engines.envoy.config.settings.external import fails_open
+from tierwall.engines.envoy.config.settings.filters import KEPT
+from tierwall.engines.envoy.config.settings.limits import of_forwarded
+from tierwall.engines.envoy.config.settings.traffic import RouteChange
 from tierwall.resources.resource import list_of_maps
 
 _EXPRESSION = "envoy.rate_limit_descriptors.expr"
@@ -36,6 +41,16 @@ def quota_filter(value: Mapping[str, Any], cluster: str) -> Any:
             path = "descriptors", number, "entries", index, "expression"
             _set_entry(limit.actions.add(), entry["name"], entry["expression"], *path)
     return out
+
+
+def counted(change: RouteChange) -> RouteChange:
+    """Return a change with which a service counts requests, and cannot change what they are."""
+
+    def keep(route: Any) -> None:
+        for name in KEPT:
+            route.typed_per_filter_config[name].CopyFrom(on())
+
+    return of_forwarded(change, keep)
 
 
 def _set_entry(action: Any, name: str, expression: object, *path: str | int) -> None:

@@ -185,6 +185,10 @@ async def test_a_change_is_compared_as_one_types(context: BrowserContext, lab: E
     await other.goto(link)
     await expect(other.locator("#manifests")).to_have_value(text.replace("app: api", "app: web"))
     await expect(other.locator("#result")).to_contain_text("1 connection opens, 1 closes")
+    # Of half a link nothing is left that looks like a result.
+    await other.goto("about:blank")
+    await other.goto(link[: len(link) - 20])
+    await expect(other.locator("#result")).to_have_text(re.compile("The change in this address cannot be read"))
     assert watch.complaints == []
 
 

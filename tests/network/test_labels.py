@@ -6,6 +6,7 @@ import random
 import time
 from itertools import combinations
 
+from tierwall.explore.drawing import ROOMY, place_roomily
 from tierwall.render.labels import PlacedLabel, place_labels
 from tierwall.render.layout import BoxSpec, LinkSpec, PicturePlacement, place
 
@@ -53,6 +54,22 @@ def test_labels_cover_neither_each_other_nor_nodes_where_there_is_room() -> None
     # Of 840 pairs and 1,680; where arrows meet in one gap, some labels have no room.
     assert covered <= 20
     assert hidden <= 2
+
+
+def test_a_graph_of_two_columns_has_room_for_its_labels() -> None:
+    boxes = [BoxSpec(150, 36, 0) for _ in range(4)]
+    pairs = [(0, other) for other in (1, 2, 3)] + [(1, 0), (2, 0)]
+    specs = [LinkSpec(*pair, 55) for pair in pairs]
+    narrow = place(boxes, specs, [False])
+    roomy = place_roomily(boxes, specs, [False])
+    assert narrow.width < roomy.width <= ROOMY
+    halves = [spec.width / 2 + 5 for spec in specs]
+    labels = place_labels(roomy.routes, halves, roomy.nodes, HEIGHT)
+    assert not [pair for pair in combinations(labels, 2) if covers(*pair)]
+    # A graph that fills its place stays as it is, and so does one without arrows.
+    wide = [LinkSpec(*pair, 700) for pair in pairs]
+    assert place_roomily(boxes, wide, [False]) == place(boxes, wide, [False])
+    assert place_roomily(boxes, [], [False]) == place(boxes, [], [False])
 
 
 def test_the_labels_of_a_full_drawing_are_placed_at_once() -> None:

@@ -14,13 +14,15 @@ from tierwall.explore.markup import Markup, joined, tag
 from tierwall.explore.page import address
 from tierwall.network.reach.naming import OUTSIDE
 from tierwall.render.labels import place_labels
-from tierwall.render.layout import BoxSpec, LinkSpec, place
+from tierwall.render.layout import BoxSpec, LinkSpec, PicturePlacement, place
 from tierwall.render.quotation import shortened
 from tierwall.render.svg import curve
 
 # A graph with more units or arrows than this is drawn as a matrix.
 MAX_UNITS, MAX_ARROWS = 24, 70
 LETTER, SMALL_LETTER, MAX_NAME, MAX_LABEL = 7.6, 6.6, 34, 26
+# The width that a graph of few columns gets: it leaves room for the buttons beside it.
+ROOMY = 700
 # The least height and width of what can be chosen.
 TARGET = 25
 # Of a matrix: the side of a cell, the characters of a name, and the most units.
@@ -104,12 +106,12 @@ def _graph(folded: Fold, title: str) -> Markup:
         LinkSpec(*pair, int(len(shortened(cell.shown, MAX_LABEL)) * SMALL_LETTER), 0 if pair in both else 1)
         for pair, cell in links
     ]
-    placed = place(boxes, specs, [False, False] if has_outside else [False])
+    placed = place_roomily(boxes, specs, [False, False] if has_outside else [False])
     paths: list[Markup] = []
     labels: list[Markup] = []
     shown = [shortened(cell.shown, MAX_LABEL) for _, cell in links]
     halves = [max(len(text) * SMALL_LETTER / 2 + 5, TARGET / 2 + 1) for text in shown]
-    places = place_labels(placed.routes, halves, placed.nodes, TARGET + 1)
+    places = place_labels(placed.routes, halves, placed.nodes, TARGET + 7)
     for ((source, destination), cell), points, text, at in zip(links, placed.routes, shown, places, strict=True):
         names = folded.units[source].name, folded.units[destination].name
         sign = "⇄" if (source, destination) in both else "→"
@@ -136,6 +138,16 @@ def _graph(folded: Fold, title: str) -> Markup:
         orient="auto-start-reverse",
     )
     return _svg(max(placed.width, 320), placed.lanes[-1].bottom, title, tag("defs", head), paths, nodes, labels)
+
+
+def place_roomily(boxes: list[BoxSpec], specs: list[LinkSpec], headings: list[bool]) -> PicturePlacement:
+    """Place a graph. Where it would be narrow, the gaps share what is left, so that labels lie beside one another."""
+    placed = place(boxes, specs, headings)
+    gaps = len({box.x for box in placed.nodes}) - 1
+    left = ROOMY - int(placed.width)
+    if gaps < 1 or left <= 0 or not specs:
+        return placed
+    return place(boxes, [spec._replace(width=spec.width + left // gaps) for spec in specs], headings)
 
 
 def _label(folded: Fold, pair: tuple[int, int], text: str, words: str, x: float, y: float, half: float) -> Markup:

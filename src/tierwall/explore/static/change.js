@@ -22,15 +22,16 @@ async function compare() {
   if (isStale) return compare();
   result.setAttribute("aria-busy", "false");
   const page = html == null ? null : new DOMParser().parseFromString(html, "text/html").getElementById("result");
-  if (!page) {
-    const words = answer?.status === 413 ? "The change is too large: 4 MB are the most." : `This was not compared. ${unanswered(html == null ? null : answer)}`;
-    result.replaceChildren(Object.assign(document.createElement("p"), { className: "problems", textContent: words }));
-    return say(words, true);
-  }
+  if (!page) return fail(answer?.status === 413 ? "The change is too large: 4 MB are the most." : `This was not compared. ${unanswered(html == null ? null : answer)}`);
   result.replaceChildren(...page.childNodes);
   prepare(result);
   say(result.querySelector("h2")?.textContent ?? "", true);
   keep();
+}
+// The words stay in the place of the result, which is none of this change.
+function fail(words) {
+  result.replaceChildren(Object.assign(document.createElement("p"), { className: "problems", textContent: words }));
+  say(words, true);
 }
 function soon() { clearTimeout(waiting); waiting = setTimeout(compare, 100); }
 field.addEventListener("input", soon);
@@ -73,7 +74,7 @@ async function keep() {
 }
 async function restore() {
   if (location.hash.length < 2) return;
-  try { replace(await unpacked(location.hash.slice(1))); } catch { say("The change in this address cannot be read."); }
+  try { replace(await unpacked(location.hash.slice(1))); } catch { fail("The change in this address cannot be read: a part of the address may be missing. Ask for it again."); }
 }
 addEventListener("hashchange", restore);
 restore();

@@ -178,6 +178,10 @@ def test_what_is_no_message_cannot_be_judged(lab: SettingsLab) -> None:
             "protocol SSE",
         ),
         (
+            {"mcp": {"targets": [{"name": n, "static": {"host": "a", "port": 1, "path": "/a\r\nb"}} for n in "xy"]}},
+            "control character in a path",
+        ),
+        (
             {
                 "mcp": {
                     "prefixMode": "Never",

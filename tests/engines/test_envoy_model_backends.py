@@ -183,6 +183,11 @@ GUARD = {"request": [{"regex": {"matches": ["secret"], "action": "Reject"}}]}
         ({"provider": {"openai": {"moderation": {}}}}, "`openai.moderation`"),
         ({"provider": {"gemini": {}}}, "provider gemini"),
         ({"provider": {"openai": {}, "path": "/v1/x?key=1"}}, "`path` with a query string"),
+        ({"provider": {"openai": {}, "path": "/v1/x\r\nx-a: b"}}, "a control character in a path"),
+        (
+            {"provider": {"openai": {}, "host": "a", "port": 80, "pathPrefix": "/v1 HTTP/1.1"}},
+            "a control character in a path",
+        ),
         ({"provider": {"bedrock": {"region": "eu-west-1"}}}, "provider bedrock"),
         ({"groups": [{"providers": [{"name": name, "openai": {}} for name in "ab"]}]}, "with 2 providers"),
         (

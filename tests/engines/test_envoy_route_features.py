@@ -45,6 +45,11 @@ def header(name: str, value: str) -> list[Object]:
     return [{"name": name, "value": value}]
 
 
+def path_filter(kind: str, change: str, path: str) -> Object:
+    field = f"{kind[0].lower()}{kind[1:]}".replace("uRL", "url")
+    return {"type": kind, field: {"path": {"type": change, f"r{change[1:]}": path}}}
+
+
 def mirror(name: str, **more: Any) -> Object:
     to_there = {"name": name, "port": 80} if name.startswith("v") else xbackend(name)
     return {"type": "RequestMirror", "requestMirror": {"backendRef": to_there, **more}}
@@ -157,6 +162,16 @@ def objects() -> list[Object]:
         )
     ]
     path = {"type": "URLRewrite", "urlRewrite": {"path": {"type": "ReplaceFullPath", "replaceFullPath": "/x"}}}
+    unsendable = [
+        at("/full", filters=[path_filter("URLRewrite", "ReplaceFullPath", "/x HTTP/1.1\r\nx-who: admin\r\ny: ")]),
+        at("/prefix", filters=[path_filter("URLRewrite", "ReplacePrefixMatch", "/x#")]),
+        at("/space", filters=[path_filter("URLRewrite", "ReplacePrefixMatch", "/x HTTP/1.1")]),
+        *(
+            {"matches": [{"path": {"value": f"/to-{kind}"}}], "filters": [path_filter("RequestRedirect", kind, "/\n")]}
+            for kind in ("ReplaceFullPath", "ReplacePrefixMatch")
+        ),
+        at("/sent", filters=[path_filter("URLRewrite", "ReplacePrefixMatch", "/x%20/é;a=b")]),
+    ]
     mixed = at("/mixed", backendRefs=[{**to("v1")[0], "filters": [path]}, *to("v2")])
     guarded = [behind(name)[0] for name in ("guarded", "unguarded")]
     copies = [
@@ -196,6 +211,7 @@ def objects() -> list[Object]:
         route("retried", "retry.test", [at("/yes", retry=retry), at("/no"), at("/none", retry={"attempts": 0})]),
         route("own", "own.test", [*single, *both, mixed]),
         route("copied", "copy.test", copies),
+        route("unsendable", "unsendable.test", unsendable),
         grpc_route("greeter", "grpc.test", GRPC_RULES),
         # The younger of two routes of different kinds for one host name is not served there.
         route("late", "grpc.test", [at("/late")], created=2),
@@ -309,6 +325,17 @@ def test_no_route_says_that_a_judged_message_is_another_one(routed: Routed) -> N
         assert routed.get("copy.test", path, MCP_HEADERS, "POST", body=body).status == status
     said = [problem for problem in about(routed, "copied") if "`Content-Encoding` or charset" in problem.message]
     assert [problem.code for problem in said] == ["TW655"] * 2
+
+
+def test_no_route_makes_a_path_that_ends_early(routed: Routed) -> None:
+    """A line break would begin a header, and Envoy refuses it with everything else; behind a space there is no path."""
+    for path in ("/full", "/prefix/a", "/space/a", "/to-ReplaceFullPath", "/to-ReplacePrefixMatch/a"):
+        got = routed.get("unsendable.test", path)
+        assert (got.status, got.backend) == (500, None), path
+    assert routed.get("unsendable.test", "/sent/a").backend == "v1"
+    said = [problem for problem in about(routed, "unsendable") if "character in a path" in problem.message]
+    assert {problem.code for problem in said} == {"TW655"}
+    assert "two digits" in said[0].hint
 
 
 def test_denied_requests_are_not_copied(routed: Routed) -> None:

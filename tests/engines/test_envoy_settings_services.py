@@ -84,6 +84,19 @@ SETTINGS: dict[str, dict[str, Any]] = {
             "request": transformed(("x-a", "request.headers['x-b']"), ("x-b", "request.headers['x-a'] + '!'"))
         }
     },
+    "transform-break": {"transformation": {"request": transformed(("x-a", r"'a\r\nx-b: c'"), ("x-c", "'c'"))}},
+    "ask-break": {"extAuth": {**SERVICE, "http": {"path": r"'/a\r\nx-b: c'"}}},
+    "keys-break": {
+        "jwtAuthentication": {
+            "providers": [{"issuer": "i", "jwks": {"remote": {**SERVICE, "jwksPath": "/a\r\nx-b: c"}}}]
+        }
+    },
+    "token-break": {
+        "jwtAuthentication": {
+            "providers": [{"issuer": "i", "jwks": {"remote": {**SERVICE, "jwksPath": "/a"}}}],
+            "location": {"header": {"name": "x-token", "prefix": "a\r\nb"}},
+        }
+    },
     "transform-fails": {"transformation": {"request": transformed(("x-user", "request.headers['x-absent']"))}},
     "transform-host": {"transformation": {"request": transformed((":authority", "'evil'"))}},
     # Each is said, and the others of its policy would be made.
@@ -121,10 +134,10 @@ def lab(services: EnvoyServices) -> Iterator[SettingsLab]:
     names = list(SETTINGS)
     every = [{"name": name, "matches": [{"path": {"value": f"/{name}"}}], "backendRefs": to("one")} for name in names]
     # A rule list has at most 16 entries.
-    routes = [route("r", every[:12]), route("s", every[12:])]
+    routes = [route(f"r{start}", every[start : start + 16]) for start in range(0, len(every), 16)]
     policies: list[Object] = [
-        policy(name, f"HTTPRoute/{'r' if name in names[:12] else 's'}", section=name, traffic=SETTINGS[name])
-        for name in names
+        policy(name, f"HTTPRoute/r{number // 16 * 16}", section=name, traffic=SETTINGS[name])
+        for number, name in enumerate(names)
     ]
     objects = [gateway(), service("one"), service("ask"), service("down"), *routes, *policies]
     with closing(socket.socket()) as taken:
@@ -230,6 +243,14 @@ def test_an_expression_that_fails_sets_nothing(lab: SettingsLab) -> None:
     assert "x-user" not in answer.seen
 
 
+def test_line_breaks_in_settings_reach_neither_envoy_nor_a_backend(lab: SettingsLab, backends: SettingsLab) -> None:
+    """Envoy would refuse the settings of everybody else with them."""
+    seen = lab.send("/transform-break").seen
+    assert not {"x-a", "x-b"} & seen.keys()
+    assert [lab.send(f"/{name}-break").status for name in ("ask", "keys", "token")] == [500] * 3
+    assert "x-api-key" not in backends.send("/broken", x_api_key="own").seen
+
+
 def test_what_envoy_does_not_change_is_said(lab: SettingsLab) -> None:
     assert lab.send("/transform-host").seen["host"] != "evil"
     assert lab.send("/transform-body", "POST", b"abc").seen["x-a"] == "1"
@@ -282,6 +303,7 @@ BACKENDS: dict[str, dict[str, Any]] = {
             "response": transformed(("x-code", "string(response.code)")),
         },
     },
+    "broken": {"auth": {"key": "k", "location": {"header": {"name": "x-api-key", "prefix": "a\r\nx-b: "}}}},
     "absent": {"auth": {"secretRef": {"name": "nowhere"}}},
     "keyless": {
         "auth": {

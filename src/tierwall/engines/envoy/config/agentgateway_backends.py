@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from tierwall.attach.place import BACKEND
 from tierwall.engines.envoy.config.model_backends import PathChange, model_provider, provider_of
 from tierwall.engines.envoy.config.options import SocketAddress
+from tierwall.engines.envoy.config.paths import UNSENDABLE_PATH, is_sendable
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
 from tierwall.tool.joined import target_names
 from tierwall.values.addresses import read_ip
@@ -100,6 +101,8 @@ def _mcp_target(value: Mapping[str, object]) -> BackendTarget | str:
         return "an MCP target without a host"
     if static.get("protocol", "StreamableHTTP") != "StreamableHTTP":
         return f"an MCP target with protocol {static['protocol']}"
+    if not is_sendable(static.get("path") or ""):
+        return f"an MCP target with {UNSENDABLE_PATH}"
     target = _located(static["host"], static.get("port"))
     if isinstance(target, str):
         return target

@@ -17,7 +17,7 @@ from tierwall.engines.envoy.config.names import HEADER_PREFIX, OVERRIDE_HEADERS
 from tierwall.resources.resource import list_of_maps, nested_map
 
 TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _PROTECTED = frozenset(("host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"))
 _PREFIXES = (HEADER_PREFIX, "mcp-")
 # Who the caller is, and what Envoy itself goes by, such as timeouts and attempts.
@@ -64,7 +64,7 @@ def header_problems(value: Mapping[str, Any]) -> Iterator[HeaderProblem]:
             name, content = str(header.get("name")), str(header.get("value"))
             if is_protected(name):
                 yield HeaderProblem(f"a change of header `{name}`", (field, number, "name"))
-            elif _CONTROL.search(content):
+            elif CONTROL.search(content):
                 yield HeaderProblem(f"a control character in header `{name}`", (field, number, "value"))
     removed = value.get("remove")
     for number, name in enumerate(removed if isinstance(removed, list) else ()):

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tierwall.engines.envoy.config.paths import replace_path
+from tierwall.engines.envoy.config.paths import UNSENDABLE_PATH, is_sendable, replace_path
 from tierwall.engines.envoy.config.patterns import escaped, pattern_problem
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
 
@@ -85,6 +85,9 @@ class ModelBackend(NamedTuple):
         if kind not in _UNCHANGED and kind not in ends:
             return PathChange(suffix, problem=f"{OF_TYPE} {kind} (`backend.ai.routes`) to provider {self.kind}")
         path, prefix = self.value.get("path"), str(self.value.get("pathPrefix") or "").rstrip("/")
+        given = next((each.get("path") for each in self._formats if each.get("type") == kind), None)
+        if not all(is_sendable(each or "") for each in (path, prefix, given)):
+            return PathChange(suffix, problem=UNSENDABLE_PATH)
         passes = kind in _UNCHANGED
         if isinstance(path, str):
             problem = "`path` with a query string" if "?" in path else ""
@@ -93,7 +96,6 @@ class ModelBackend(NamedTuple):
             return PathChange(suffix, prefix=prefix, passes=True)
         if "host" in self.value and not prefix and self.kind != "custom":
             return PathChange(suffix)
-        given = next((each.get("path") for each in self._formats if each.get("type") == kind), None)
         return PathChange(suffix, str(given) if given else f"{prefix or _BASE}{ends[kind]}")
 
     @property

@@ -5,11 +5,23 @@ Envoy's own packages are not needed: whoever compiles passes the action that is 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from tierwall.engines.envoy.config.patterns import escaped, pattern_problem
 from tierwall.resources.resource import nested_map
+
+_NOT_IN_PATHS = re.compile(r"[\x00-\x20#\x7f]")
+UNSENDABLE_PATH = "a space, a `#` or a control character in a path"
+
+
+def is_sendable(path: object) -> bool:
+    """Whether a path can stand in a request line: behind a space or `#`, servers read no path any more.
+
+    Envoy refuses everything together with a path that has a line break.
+    """
+    return _NOT_IN_PATHS.search(str(path)) is None
 
 
 def replace_path(action: Any, path: str) -> None:

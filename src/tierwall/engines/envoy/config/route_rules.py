@@ -19,7 +19,7 @@ from tierwall.engines.envoy.config.cors import cors_problem, origin_pattern
 from tierwall.engines.envoy.config.header_changes import TOKEN, header_problems
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import CORS
-from tierwall.engines.envoy.config.paths import replace_path, replace_prefix, with_slash
+from tierwall.engines.envoy.config.paths import UNSENDABLE_PATH, is_sendable, replace_path, replace_prefix, with_slash
 from tierwall.engines.envoy.config.patterns import pattern_problem
 from tierwall.resources.resource import Resource, list_of_maps, nested_map
 
@@ -38,6 +38,7 @@ _HINTS: Mapping[str, str] = {
     "a change of header `host`": "write URLRewrite with `hostname`",
     "a change of header ": "leave it out: Envoy sets it, or policies have judged the request by it",
     "a control character ": "leave the character out",
+    UNSENDABLE_PATH: "write the character as `%` with two digits",
     "pattern ": "write a shorter pattern, or several matches; its syntax is that of RE2",
     "origin ": "write shorter origins",
     "`exposeHeaders` ": "name the headers",
@@ -226,6 +227,8 @@ def _set_rewrite(route: Any, match: Mapping[str, Any], value: Mapping[str, Any],
     path = value.get("path")
     if not isinstance(path, dict):
         return ""
+    if not _is_sendable(path):
+        return UNSENDABLE_PATH
     if path.get("type") == "ReplaceFullPath":
         replace_path(route.route, str(path.get("replaceFullPath") or ""))
         return ""
@@ -246,12 +249,18 @@ def _set_redirect(
     path = value.get("path")
     unsupported = ""
     if isinstance(path, dict):
-        if path.get("type") == "ReplaceFullPath":
+        if not _is_sendable(path):
+            unsupported = UNSENDABLE_PATH
+        elif path.get("type") == "ReplaceFullPath":
             action.path_redirect = with_slash(path.get("replaceFullPath"))
         else:
             unsupported = replace_prefix(action, match, with_slash(path.get("replacePrefixMatch")), max_program_size)
     route.redirect.CopyFrom(action)
     return unsupported
+
+
+def _is_sendable(path: Mapping[str, Any]) -> bool:
+    return all(is_sendable(path.get(field) or "") for field in ("replaceFullPath", "replacePrefixMatch"))
 
 
 def _redirect_port(value: Mapping[str, Any], listener: Listener) -> int:

@@ -58,15 +58,15 @@ def credentials(
         if not header:
             # The table of settings closes the place (tierwall.gateway.model.enforcement).
             continue
-        if isinstance(credential, Unenforceable):
+        sent = _sendable(f"{header.get('prefix', '')}{credential}", ()) if isinstance(credential, str) else credential
+        if isinstance(sent, Unenforceable):
             removed.mutations.request_mutations.add().remove = header["name"]
-            words = f"{credential}; a header `{header['name']}` of the client is removed"
-            problems.append(Unenforceable(words, *credential.path))
+            words = f"{sent}; a header `{header['name']}` of the client is removed"
+            problems.append(Unenforceable(words, *sent.path))
             continue
         step = written.mutations.request_mutations.add().append
         step.append_action = base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
-        text = f"{header.get('prefix', '')}{credential}".replace("%", "%%")
-        step.header.key, step.header.value = header["name"], text
+        step.header.key, step.header.value = header["name"], sent.replace("%", "%%")
     # Two credentials may have one header: one that is missing does not remove the other.
     removed.MergeFrom(written)
     return CredentialChange(lambda cluster: add_filter(cluster, "tierwall.credentials", removed), tuple(problems))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tierwall.cel.syntax import ast
 from tierwall.cel.syntax.printer import to_text
-from tierwall.engines.envoy.config.header_changes import is_protected
+from tierwall.engines.envoy.config.header_changes import CONTROL, is_protected
 from tierwall.engines.envoy.config.settings.expressions import parsed, translated_setting
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 
@@ -42,6 +42,8 @@ def _joined(tree: ast.Expr) -> Iterator[ast.Expr]:
 def _part(tree: ast.Expr, of_response: bool, *path: str | int) -> str:
     match tree:
         case ast.Literal(value=str() as text):
+            if CONTROL.search(text):
+                raise Unenforceable("Envoy puts no control character into a header", *path)
             return text.replace("%", "%%")
         case ast.Call(function="string", target=None, args=(operand,)):
             # The formatter makes a text of it anyway.

@@ -110,6 +110,9 @@ def _told(*objects: dict[str, Any], **facts: Any) -> tuple[list[str], list[str],
     return checked, status, [note for note in answer.detail.notes if "does not enforce" in note]
 
 
+ASKED = {"backendRef": {"name": "ask", "port": 80}}
+
+
 @pytest.mark.parametrize(
     ("traffic", "words"),
     [
@@ -120,6 +123,12 @@ def _told(*objects: dict[str, Any], **facts: Any) -> tuple[list[str], list[str],
         ({"directResponse": {"status": 200, "bodyExpression": "request.path"}}, "only constant texts"),
         ({"jwtAuthentication": {"providers": [{"issuer": "i", "jwks": {"inline": "{}"}}]}}, "JSON Web Key Set"),
         ({"cors": {"allowOrigins": ["*"], "exposeHeaders": ["*"], "allowCredentials": True}}, "together with"),
+        ({"transformation": {"request": {"set": [{"name": "x-a", "value": r"'a\r\nb'"}]}}}, "no control character"),
+        ({"extAuth": {**ASKED, "http": {"path": "'/a b'"}}}, "control character in a path"),
+        (
+            {"jwtAuthentication": {"providers": [{"issuer": "i", "jwks": {"remote": {**ASKED, "jwksPath": "/a\n"}}}]}},
+            "control character in a path",
+        ),
         (
             {"extProc": {"backendRef": {"group": "agentgateway.dev", "kind": "AgentgatewayBackend", "name": "b"}}},
             "asks",

@@ -218,7 +218,10 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
         restricts=True,
     ),
     "backend.mcp.guardrails": _not("Envoy does not ask guardrails", restricts=True),
-    "backend.transformation": _limited("as `traffic.transformation`; `response.code` only by itself"),
+    "backend.transformation": _limited(
+        "as `traffic.transformation`; `response.code` only by itself; each retry makes it again, of the headers that it "
+        "has made"
+    ),
     "backend.transformation.request.body": _not("Envoy does not change bodies"),
     "backend.transformation.request.metadata": _not("nothing after it reads metadata"),
     "backend.transformation.response.body": _not("Envoy does not change bodies"),

@@ -17,10 +17,8 @@ from envoy.extensions.filters.http.basic_auth.v3 import basic_auth_pb2
 from envoy.extensions.filters.http.jwt_authn.v3 import config_pb2 as jwt_pb2
 
 from tierwall.attach.place import Place
-from tierwall.engines.envoy.config.header_changes import CONTROL
 from tierwall.engines.envoy.config.matchers import packed
 from tierwall.engines.envoy.config.names import CLAIMS
-from tierwall.engines.envoy.config.paths import UNSENDABLE_PATH, is_sendable
 from tierwall.engines.envoy.config.settings.filters import MCP_TOKENS, basic_filter, jwt_filter, key_filter
 from tierwall.engines.envoy.config.settings.mcp_rules import MessageFilters
 from tierwall.engines.envoy.config.settings.measures import nanoseconds
@@ -66,8 +64,6 @@ def token_requirement(snapshot: Snapshot, policy: Resource, value: Mapping[str, 
             remote = nested_map(jwks, "remote")
             cluster, url = endpoint(snapshot, policy, remote, "keys", "providers", number, "jwks", "remote")
             path = remote.get("jwksPath")
-            if not is_sendable(path or ""):
-                raise Unenforceable(UNSENDABLE_PATH, "providers", number, "jwks", "remote", "jwksPath")
             out.remote_jwks.http_uri.uri = url if path is None else f"{url}/{str(path).lstrip('/')}"
             out.remote_jwks.http_uri.cluster = cluster.name
             out.remote_jwks.http_uri.timeout.seconds = _FETCH_SECONDS
@@ -120,8 +116,6 @@ def _set_token_location(provider: Any, location: Mapping[str, Any]) -> None:
         provider.from_cookies.append(location["cookie"]["name"])
     else:
         header = location.get("header", _DEFAULT_HEADER)
-        if CONTROL.search(header.get("prefix", "")):
-            raise Unenforceable("no header has a control character", "location", "header", "prefix")
         provider.from_headers.add(name=header["name"], value_prefix=header.get("prefix", ""))
 
 

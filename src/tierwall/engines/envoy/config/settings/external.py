@@ -13,7 +13,6 @@ from envoy.extensions.filters.http.ext_authz.v3 import ext_authz_pb2
 
 from tierwall.engines.envoy.config.external_auth import TIMEOUT_S
 from tierwall.engines.envoy.config.matchers import packed
-from tierwall.engines.envoy.config.paths import UNSENDABLE_PATH, is_sendable
 from tierwall.engines.envoy.config.settings.choices import always, always_run
 from tierwall.engines.envoy.config.settings.expressions import constant
 from tierwall.engines.envoy.config.settings.filters import (
@@ -58,8 +57,6 @@ def external_authorization(
     service.server_uri.uri, service.server_uri.cluster = url, cluster.name
     service.server_uri.timeout.seconds = TIMEOUT_S
     path = constant(http["path"], "http", "path") if "path" in http else urlsplit(url).path
-    if not is_sendable(path):
-        raise Unenforceable(UNSENDABLE_PATH, "http", "path")
     if path:
         _set_path(service, path if path.startswith("/") else f"/{path}")
     for name in http.get("allowedResponseHeaders") or ():

@@ -15,7 +15,7 @@ from tierwall.attach.backend import referenced_place
 from tierwall.attach.place import SERVICE
 from tierwall.cel.syntax import ast
 from tierwall.engines.envoy.config.cors import cors_problem
-from tierwall.engines.envoy.config.header_changes import BODY_HEADERS, header_problems, is_protected, retypes
+from tierwall.engines.envoy.config.header_changes import BODY_HEADERS, CONTROL, header_problems, is_protected, retypes
 from tierwall.engines.envoy.config.options import MAX_PROGRAM_SIZE
 from tierwall.engines.envoy.config.settings.conditions import (
     entry_condition,
@@ -32,7 +32,7 @@ from tierwall.engines.envoy.config.settings.expressions import (
 )
 from tierwall.engines.envoy.config.settings.header_values import check_name, formatted
 from tierwall.engines.envoy.config.settings.key_sets import check_key_set
-from tierwall.engines.envoy.config.settings.measures import byte_count
+from tierwall.engines.envoy.config.settings.measures import byte_count, check_path
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.resources.resource import list_of_maps, nested_map
 from tierwall.values.time import parse_duration
@@ -236,7 +236,8 @@ def _ext_auth(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
     if "forwardBody" in value:
         yield from _tried(byte_count, nested_map(value, "forwardBody").get("maxSize"), "forwardBody", "maxSize")
     if "path" in nested_map(value, "http"):
-        yield from _tried(constant, nested_map(value, "http")["path"], "http", "path")
+        where = "http", "path"
+        yield from _tried(lambda: check_path(constant(nested_map(value, "http")["path"], *where), *where))
 
 
 def _ext_proc(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
@@ -256,7 +257,11 @@ def _tokens(value: Mapping[str, Any]) -> Iterator[Unenforceable]:
         if "inline" in jwks:
             yield from _tried(check_key_set, jwks["inline"], *path, "inline")
         else:
-            yield from _service(nested_map(jwks, "remote"), *path, "remote")
+            remote = nested_map(jwks, "remote")
+            yield from _service(remote, *path, "remote")
+            yield from _tried(check_path, remote.get("jwksPath") or "", *path, "remote", "jwksPath")
+    if CONTROL.search(nested_map(value, "location", "header").get("prefix", "")):
+        yield Unenforceable("no header has a control character", "location", "header", "prefix")
 
 
 def users(lines: list[str]) -> Iterator[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -19,9 +20,18 @@ OUTSIDE = ("203.0.113.7", "10.9.9.9", "2001:db8::1", "198.51.100.2", "10.0.0.1")
 CIDRS = ("0.0.0.0/0", "10.0.0.0/8", "10.0.0.0/24", "10.0.0.1/32", "10.0.1.77/24", "172.18.0.0/16", "::/0", "fd00::/16")
 DOMAINS = ("example.org", "www.example.org", "*.example.org")
 
+# Strategies are made once: Hypothesis finds out what it can draw from each new one, which takes longer than to draw.
 labels = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), max_size=2)
+container_ports = st.lists(
+    st.fixed_dictionaries(
+        {"name": st.sampled_from(PORT_NAMES), "containerPort": st.sampled_from(PORTS)},
+        optional={"protocol": st.sampled_from(("TCP", "UDP"))},
+    ),
+    max_size=3,
+)
 
 
+@cache
 @st.composite
 def selectors(draw: st.DrawFn, keys: tuple[str, ...] = KEYS) -> Object:
     """A label selector."""
@@ -42,6 +52,7 @@ namespace_selectors = selectors(("tenant", "kubernetes.io/metadata.name"))
 pod_selectors = selectors(("app",))
 
 
+@cache
 @st.composite
 def nested_namespaces(draw: st.DrawFn) -> Object:
     """A `NamespacedPeer` of the KEP."""
@@ -53,6 +64,7 @@ def nested_namespaces(draw: st.DrawFn) -> Object:
     return {kind: draw(st.lists(st.sampled_from(("tenant", "app")), max_size=2, unique=True))}
 
 
+@cache
 @st.composite
 def admin_peers(draw: st.DrawFn, egress: bool, domains: bool) -> Object:
     """A peer of the Admin and Baseline tiers, sometimes an unknown one."""
@@ -82,6 +94,7 @@ def admin_peers(draw: st.DrawFn, egress: bool, domains: bool) -> Object:
     return {"pods": {"namespaces": {}, "podSelector": {}}}
 
 
+@cache
 @st.composite
 def admin_port_entries(draw: st.DrawFn) -> Object:
     """A port entry of v1alpha1."""
@@ -97,6 +110,7 @@ def admin_port_entries(draw: st.DrawFn) -> Object:
     return {"portSet": "x"}
 
 
+@cache
 @st.composite
 def cluster_protocol_entries(draw: st.DrawFn) -> Object:
     """A protocol entry of v1alpha2."""
@@ -109,6 +123,7 @@ def cluster_protocol_entries(draw: st.DrawFn) -> Object:
     return {kind: {"destinationPort": {"range": {"start": start, "end": end}}}}
 
 
+@cache
 @st.composite
 def admin_rules(draw: st.DrawFn, kind: str, egress: bool) -> Object:
     """A rule of the Admin or Baseline tier."""
@@ -123,6 +138,7 @@ def admin_rules(draw: st.DrawFn, kind: str, egress: bool) -> Object:
     return rule
 
 
+@cache
 @st.composite
 def subjects(draw: st.DrawFn) -> Object:
     """A subject of a cluster-scoped policy."""
@@ -131,6 +147,7 @@ def subjects(draw: st.DrawFn) -> Object:
     return {"pods": {"namespaceSelector": draw(namespace_selectors), "podSelector": draw(pod_selectors)}}
 
 
+@cache
 @st.composite
 def admin_policies(draw: st.DrawFn, name: str) -> Object:
     """An AdminNetworkPolicy or a ClusterNetworkPolicy."""
@@ -146,6 +163,7 @@ def admin_policies(draw: st.DrawFn, name: str) -> Object:
     }
 
 
+@cache
 @st.composite
 def baselines(draw: st.DrawFn) -> Object:
     """The BaselineAdminNetworkPolicy."""
@@ -158,6 +176,7 @@ def baselines(draw: st.DrawFn) -> Object:
     }
 
 
+@cache
 @st.composite
 def _directions(draw: st.DrawFn, kind: str) -> Object:
     out: Object = {}
@@ -167,6 +186,7 @@ def _directions(draw: st.DrawFn, kind: str) -> Object:
     return out
 
 
+@cache
 @st.composite
 def network_policy_rules(draw: st.DrawFn, peers_key: str) -> Object:
     """A rule of a NetworkPolicy."""
@@ -178,6 +198,7 @@ def network_policy_rules(draw: st.DrawFn, peers_key: str) -> Object:
     return rule
 
 
+@cache
 @st.composite
 def network_policy_peers(draw: st.DrawFn) -> Object:
     """A peer of a NetworkPolicy."""
@@ -195,6 +216,7 @@ def network_policy_peers(draw: st.DrawFn) -> Object:
     return out
 
 
+@cache
 @st.composite
 def network_policy_ports(draw: st.DrawFn) -> Object:
     """A port entry of a NetworkPolicy."""
@@ -208,6 +230,7 @@ def network_policy_ports(draw: st.DrawFn) -> Object:
     return {**out, "port": draw(st.sampled_from(PORT_NAMES))} if kind == "name" else dict(out)
 
 
+@cache
 @st.composite
 def network_policies(draw: st.DrawFn, name: str) -> Object:
     """A NetworkPolicy."""
@@ -225,21 +248,14 @@ def network_policies(draw: st.DrawFn, name: str) -> Object:
     }
 
 
+@cache
 @st.composite
 def pods(draw: st.DrawFn, name: str) -> Object:
     """A pod, sometimes on its host's network, sometimes without an address, sometimes with two."""
     host = draw(st.integers(0, 5)) == 0
     known = NODE_ADDRESSES if host else POD_ADDRESSES
     addresses = draw(st.lists(st.sampled_from(known), max_size=2, unique=True))
-    ports = draw(
-        st.lists(
-            st.fixed_dictionaries(
-                {"name": st.sampled_from(PORT_NAMES), "containerPort": st.sampled_from(PORTS)},
-                optional={"protocol": st.sampled_from(("TCP", "UDP"))},
-            ),
-            max_size=3,
-        )
-    )
+    ports = draw(container_ports)
     status = {"podIP": addresses[0], "podIPs": [{"ip": address} for address in addresses]} if addresses else {}
     return {
         "apiVersion": "v1",
@@ -250,6 +266,7 @@ def pods(draw: st.DrawFn, name: str) -> Object:
     }
 
 
+@cache
 @st.composite
 def clusters(draw: st.DrawFn, most_policies: int = 5) -> list[Object]:
     """All objects of a random cluster."""

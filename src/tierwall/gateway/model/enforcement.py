@@ -219,8 +219,8 @@ ENFORCEMENT: Mapping[str, FieldRule] = {
     ),
     "backend.mcp.guardrails": _not("Envoy does not ask guardrails", restricts=True),
     "backend.transformation": _limited(
-        "as `traffic.transformation`; `response.code` only by itself; each retry makes it again, of the headers that it "
-        "has made"
+        "as `traffic.transformation`; `response.code` only by itself; each retry makes it again, of the headers "
+        "that it has made"
     ),
     "backend.transformation.request.body": _not("Envoy does not change bodies"),
     "backend.transformation.request.metadata": _not("nothing after it reads metadata"),

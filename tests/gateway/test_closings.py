@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any
 
@@ -15,10 +15,12 @@ import pytest
 from tests.randomness import SEEDED, seeds
 from tests.worlds.gateway_settings import Object, gateway, policy, service
 from tests.worlds.tool_objects import manifest
+from tierwall.attach.reach import RouteRule, gateway_graph
 from tierwall.core.answer import Answer
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy.config.closings import rule_closings
 from tierwall.engines.envoy.config.compile import compile
+from tierwall.engines.envoy.config.delegated_routes import CHANGED, CYCLE, SHARED
 from tierwall.engines.envoy.config.findings import envoy_findings
 from tierwall.engines.envoy.config.joined_limits import (
     COPIES,
@@ -29,6 +31,7 @@ from tierwall.engines.envoy.config.joined_limits import (
     SEVERAL,
 )
 from tierwall.engines.envoy.config.options import MAX_PROGRAM_SIZE, EnvoyOptions
+from tierwall.engines.envoy.config.route_matches import SEVERAL_PATTERNS
 from tierwall.gateway.detail import GatewayDetail
 from tierwall.gateway.model.fields import Profile
 from tierwall.gateway.model.places import RequestPlace
@@ -50,6 +53,9 @@ NAMES = {
     "a change of headers",
 }
 NAMES |= {"backend.auth.location.queryParameter of", "a request of type", "of a backendRef"}
+# Parts of rules, whatever their backends.
+NAMES |= {"filter ExtensionRef is", "a change of header `", "sessionPersistence", "`exposeHeaders`", "pattern `"}
+NAMES |= {SHARED, CHANGED, CYCLE, SEVERAL_PATTERNS}
 
 
 def rules(*texts: str, action: str = "Allow") -> Object:
@@ -65,7 +71,7 @@ OF_BACKENDS: tuple[Object, ...] = (
     {"mcp": {"authorization": rules("mcp.tool.name == 'a'")}},
     {"mcp": {"authorization": rules("request.headers['x'] == 'a'")}},
     {"mcp": {"authorization": rules("request.headers['y'] == 'a'", action="Deny")}},
-    {"auth": {"key": "k", "location": {"queryParameter": {"name": "q"}}}},
+    *({"auth": {"key": "k", "location": {"queryParameter": {"name": "q"}}}},) * 2,
     {"tcp": {"connectTimeout": "3s"}},
     {"http": {"requestTimeout": "3s"}},
 )
@@ -108,13 +114,22 @@ OF_RULES: tuple[Object, ...] = (
     {"type": "URLRewrite", "urlRewrite": {"path": {"type": "ReplaceFullPath", "replaceFullPath": "/x"}}},
     {"type": "RequestRedirect", "requestRedirect": {"hostname": "other.example"}},
 )
+# What Envoy cannot do for a rule.
+UNSUPPORTED: tuple[Object, ...] = (
+    {"type": "ExtensionRef", "extensionRef": {"group": "example.org", "kind": "Filter", "name": "x"}},
+    {"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": [{"name": "Mcp-Name", "value": "x"}]}},
+    {"type": "ResponseHeaderModifier", "responseHeaderModifier": {"remove": ["Content-Length"]}},
+    {"type": "URLRewrite", "urlRewrite": {"path": {"type": "ReplaceFullPath", "replaceFullPath": "/a b"}}},
+    {"type": "CORS", "cors": {"allowOrigins": ["*"], "allowCredentials": True, "exposeHeaders": ["*"]}},
+)
+PATTERNS = tuple({"type": "RegularExpression", "value": value} for value in ("/[a-c]+", "/.*b", "(/a{500}){500}"))
 TARGETS = (("Gateway/edge", None), ("HTTPRoute/web", None), ("HTTPRoute/web", "r0"))
 KINDS = (*("joined",) * 6, "server", "server", "host", "model", "chat", "two-models", "unix", "odd")
 
 
 def backend(dice: Random, name: str, kind: str) -> Object:
     def inline(*values: Object) -> Object:
-        return {"policies": dice.choice(values)} if dice.random() < 0.35 else {}
+        return {"policies": dice.choice(values)} if dice.random() < 0.5 else {}
 
     def target(number: int, host: str = "mcp.example") -> Object:
         static = {"host": host, "port": 80, "path": f"/{number}", **inline(*OF_BACKENDS[-3:])}
@@ -151,12 +166,28 @@ def rule(dice: Random, number: int, names: list[str]) -> Object:
         if dice.random() < 0.1:
             ref["filters"] = [dice.choice(OF_RULES[:5])]
     filters: list[Object] = [dice.choice((*OF_RULES, OF_RULES[4]))] if dice.random() < 0.35 else []
+    if not filters and dice.random() < 0.08:
+        filters = [dice.choice(UNSUPPORTED)]
     if dice.random() < 0.15:
         filters.append({"type": "RequestMirror", "requestMirror": {"backendRef": reference(dice, names)}})
     if any(each["type"] == "RequestRedirect" for each in filters):
         refs = []
-    out: Object = {"name": f"r{number}", "matches": [{"path": {"value": f"/{number}"}}], "backendRefs": refs}
+    paths = [dice.choice(PATTERNS) if dice.random() < 0.05 else {"value": f"/{number}"} for _ in range(1, number + 2)]
+    out: Object = {"name": f"r{number}", "matches": [{"path": path} for path in paths], "backendRefs": refs}
+    if dice.random() < 0.05:
+        out["sessionPersistence"] = {"sessionName": "s"}
     return {**out, "filters": filters} if filters else out
+
+
+def delegating(dice: Random, above: Object, others: Sequence[str]) -> Object:
+    """Return the rule with a child in the place of its backends, or beside them."""
+    child: Object = {"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "child"}
+    if dice.random() < 0.15:
+        child["filters"] = [OF_RULES[0]]
+    refs = [child] if dice.random() < 0.8 else [child, reference(dice, list(others))]
+    filters = [each for each in above.get("filters", ()) if each["type"] != "RequestRedirect"]
+    matches = [{"path": PATTERNS[0]}] if dice.random() < 0.3 else above["matches"]
+    return {**above, "matches": matches, "filters": filters, "backendRefs": refs}
 
 
 def world(dice: Random) -> tuple[list[Object], int]:
@@ -164,8 +195,18 @@ def world(dice: Random) -> tuple[list[Object], int]:
     kinds = [dice.choice(KINDS) for _ in range(3)]
     names = [f"b{number}" for number in range(len(kinds))]
     count = dice.randint(1, 3)
-    spec = {"parentRefs": [{"name": "edge"}], "rules": [rule(dice, number, names) for number in range(count)]}
-    objects = [gateway(), service("one"), manifest(GATEWAY_API, "HTTPRoute", "web", spec, "shop")]
+    values = [rule(dice, number, names) for number in range(count)]
+    objects = [gateway(), service("one")]
+    if dice.random() < 0.2:
+        values[0] = delegating(dice, values[0], names)
+        below = [{**rule(dice, number, names), "name": f"c{number}"} for number in range(2)]
+        for each in below:
+            each["matches"] = [dice.choice(({"path": {"value": "/0/x"}}, {"path": PATTERNS[1]}, {"method": "GET"}))]
+        if dice.random() < 0.3:
+            below[1] = delegating(dice, below[1], names)
+        objects.append(manifest(GATEWAY_API, "HTTPRoute", "child", {"rules": below}, "shop"))
+    spec = {"parentRefs": [{"name": "edge"}], "rules": values}
+    objects.append(manifest(GATEWAY_API, "HTTPRoute", "web", spec, "shop"))
     objects += [backend(dice, name, kind) for name, kind in zip(names, kinds, strict=True)]
     picker = {"name": "p", "port": {"number": 1}}
     pool = {"selector": {"matchLabels": {"a": "b"}}, "targetPorts": [{"number": 80}], "endpointPickerRef": picker}
@@ -209,19 +250,29 @@ def details(answer: Answer) -> GatewayDetail:
 @pytest.mark.parametrize("profile", ["docs", "agentgateway"])
 def test_what_run_closes_is_said_everywhere_and_nothing_else(profile: Profile) -> None:
     seen: set[str] = set()
-    for seed in seeds(80):
+    for seed in seeds(150):
         objects, count = world(Random(seed))
         snapshot = Snapshot.of(load_objects(objects))
         compiled, _ = compile(snapshot, EnvoyOptions(profile=profile, max_program_size=MAX_PROGRAM_SIZE))
         closed = {(name, f"{words}{HERE}") for name, words in told(compiled.diagnostics, "TW655")}
         checked = told(envoy_findings(snapshot), "TW662")
         (edge,) = snapshot.of_kind("gateway.networking.k8s.io", "Gateway")
-        (web,) = snapshot.of_kind("gateway.networking.k8s.io", "HTTPRoute")
+        routes = snapshot.of_kind("gateway.networking.k8s.io", "HTTPRoute")
+        (web,) = [each for each in routes if each.name == "web"]
         way: dict[str, Any] = {"gateway": "shop/edge", "listener": "http", "route": "HTTPRoute/shop/web"}
         answered, by_backends = set[str](), set[str]()
-        for number in range(count):
-            answered |= {*details(ask(snapshot, GatewayQuestion(**way, rule=number, profile=profile))).notes}
-            parts = rule_closings(snapshot, profile).at(RequestPlace(edge, route=web, rule=number))
+        places = [RequestPlace(edge, route=web, rule=number) for number in range(count)]
+        ways = [{**way, "rule": number} for number in range(count)]
+        child = next((each for each in routes if each is not web), None)
+        above = RouteRule(web, 0)
+        for path in gateway_graph(snapshot).request_paths():
+            if path.route is child and path.parents == (above,):
+                places.append(RequestPlace(edge, route=child, rule=path.rule, parents=(above,)))
+                parents = ["HTTPRoute/shop/web#0"]
+                ways.append({**way, "route": "HTTPRoute/shop/child", "rule": path.rule, "parents": parents})
+        for place, question in zip(places, ways, strict=True):
+            answered |= {*details(ask(snapshot, GatewayQuestion(**question, profile=profile))).notes}
+            parts = rule_closings(snapshot, profile).at(place)
             by_backends |= {closing.note for closing in parts if closing.is_of_backend}
         assert {note for note in answered if note.endswith(HERE)} == {words for _, words in closed}, seed
         if profile == "docs":

@@ -7,10 +7,11 @@ functions here and in `joined_limits`. Envoy's own packages are not needed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain as chain_of
 from typing import Any, NamedTuple
 
 from tierwall.attach.backend import BackendRef, backend_refs
-from tierwall.attach.place import BACKEND, INFERENCE_POOL, MODEL
+from tierwall.attach.place import BACKEND, HTTP_ROUTE, INFERENCE_POOL, MODEL
 from tierwall.attach.reach import RouteRule
 from tierwall.attach.section import rules
 from tierwall.core.diagnostics import Diagnostic
@@ -18,6 +19,14 @@ from tierwall.core.source import Path
 from tierwall.engines.envoy.config.agentgateway_backends import HINT, backend_paths, backend_target, joined_targets
 from tierwall.engines.envoy.config.backend_addresses import backend_address, unresolved, unserved_part
 from tierwall.engines.envoy.config.chain_rule import chain_rule, mirroring_rule
+from tierwall.engines.envoy.config.delegated_routes import HINTS as DELEGATION_HINTS
+from tierwall.engines.envoy.config.delegated_routes import (
+    REFUSED,
+    ChainEnd,
+    ChainFollower,
+    matches_of,
+    rule_matches,
+)
 from tierwall.engines.envoy.config.header_changes import REFERENCE_HINT, changes_requests, reference_problem
 from tierwall.engines.envoy.config.joined_limits import (
     COPIES,
@@ -34,12 +43,19 @@ from tierwall.engines.envoy.config.joined_limits import (
 from tierwall.engines.envoy.config.mirrors import MirrorRef, mirror_refs
 from tierwall.engines.envoy.config.model_backends import OF_TYPE, PathChange, provider_of, unread_path, unusable_routes
 from tierwall.engines.envoy.config.options import MAX_PROGRAM_SIZE, EnvoyOptions
+from tierwall.engines.envoy.config.rule_problems import (
+    filter_problem,
+    hint_about,
+    redirects,
+    rule_effect,
+    rule_problem,
+)
 from tierwall.engines.envoy.config.settings.places import SettingsReader, counting, overruling
 from tierwall.engines.envoy.config.settings.unenforceable import NOTHING_TO_LIMIT
 from tierwall.gateway.model.fields import Profile
 from tierwall.gateway.model.places import RequestPlace, reachable_places
 from tierwall.resources.once import per_snapshot
-from tierwall.resources.resource import Resource, list_of_maps
+from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import KindKey, Snapshot
 from tierwall.resources.validity import is_valid
 
@@ -121,12 +137,26 @@ class _Backend(NamedTuple):
     judges_requests: bool = False
 
 
+class _StoppedChain(NamedTuple):
+    """A chain of rules that cannot be followed, and why."""
+
+    chain: tuple[RouteRule, ...]
+    problem: str
+
+    @property
+    def closing(self) -> UnservedPart:
+        """What is said of it."""
+        return refused_rule(self.chain[-1].route, self.problem, DELEGATION_HINTS.get(self.problem, ""))
+
+
 class UnservedPartFinder:
     """Finds the closings of rules in one snapshot, under a profile."""
 
     def __init__(self, snapshot: Snapshot, profile: Profile) -> None:
         self._snapshot = snapshot
         self._reader = SettingsReader(snapshot, profile, {})
+        self._stops: dict[RouteRule, list[_StoppedChain]] = {}
+        self._invalid: set[Identity] | None = None
 
     def at(self, place: RequestPlace) -> Iterator[UnservedPart]:
         """Yield the closings of the rule of a place; nothing if it has none, or delegates."""
@@ -135,11 +165,27 @@ class UnservedPartFinder:
             return
         place = place._replace(backend=None, section="")
         chain = (*place.parents, last)
+        if not is_valid(self._snapshot, last.route):
+            return
         refs = [ref for ref in backend_refs(last.route) if ref.rule == last.rule and ref.weight]
+        delegates = any(ref.delegates for ref in refs)
+        if place.parents or delegates:
+            stopped = self._stopped(chain[0])
+            here = {stop: None for stop in stopped if stop.chain == chain[: len(stop.chain)]}
+            below = {stop: None for stop in stopped if stop.chain[:-1] == chain} if delegates else {}
+            yield from (stop.closing for stop in (*here, *below))
+            if here:
+                return
+        if delegates:
+            yield from _unmatched(last)
+            return
         copied = mirroring_rule(chain)
         copies = list(mirror_refs(*chain[copied], rules(chain[copied].route)[chain[copied].rule]))
-        concerns = copies or not refs or any(map(self._concerns, refs))
-        if not concerns or any(ref.delegates for ref in refs) or not is_valid(self._snapshot, last.route):
+        # What policies beat can only make a rule better.
+        written = chain_rule(chain, ())
+        matches = list(rule_matches(chain))
+        is_usable = not any(rule_problem(each, written, MAX_PROGRAM_SIZE, forwards=True) for each in matches)
+        if not matches or (is_usable and not copies and refs and not any(map(self._concerns, refs))):
             return
         backends = [self._backend(place, ref) for ref in refs]
         yield from (backend.closing for backend in backends if backend.closing is not None)
@@ -151,9 +197,12 @@ class UnservedPartFinder:
         yield from (copy.closing for copy in copying if copy.closing is not None)
         read = self._reader.of_rule(place)
         rule = chain_rule(chain, overruling(read, place))
-        problems = list(dict.fromkeys(_problems(rule, backends, copying)))
-        yield from (refused_rule(last.route, problem, HINTS.get(problem, "")) for problem in problems)
-        if problems or _redirects(rule) or any(settings.closed for _, settings in read):
+        forwards = any(backend.is_served for backend in backends)
+        unusable = [rule_problem(each, rule, MAX_PROGRAM_SIZE, forwards=forwards) for each in matches]
+        problems = [list(_problems(problem, rule, backends, copying)) for problem in dict.fromkeys(unusable)]
+        for problem in dict.fromkeys(chain_of.from_iterable(problems)):
+            yield refused_rule(last.route, problem, HINTS.get(problem) or hint_about(problem), rule_effect(problem))
+        if all(problems) or redirects(rule) or any(settings.closed for _, settings in read):
             return
         fields = [field for phase, settings in read for field in counting(phase, settings, place)]
         if any(field.path == "traffic.directResponse" and not field.is_chosen for field in fields):
@@ -167,6 +216,19 @@ class UnservedPartFinder:
             problem = NOTHING_TO_LIMIT
         if problem:
             yield closed_rule(last, problem)
+
+    def _stopped(self, outermost: RouteRule) -> list[_StoppedChain]:
+        """Return the chains below a rule that cannot be followed."""
+        if outermost not in self._stops:
+            if self._invalid is None:
+                routes = self._snapshot.of_kind(*HTTP_ROUTE)
+                self._invalid = {route.identity for route in routes if not is_valid(self._snapshot, route)}
+            follower = ChainFollower(self._snapshot, self._invalid)
+            starts = (ChainEnd((outermost,), (match,), (number,)) for number, match in enumerate(matches_of(outermost)))
+            ends = (end for start in starts for end in follower.ends(start))
+            stops = (_StoppedChain(end.chain, end.problem) for end in ends if end.problem not in ("", REFUSED))
+            self._stops[outermost] = list(dict.fromkeys(stops))
+        return self._stops[outermost]
 
     def _concerns(self, ref: BackendRef) -> bool:
         """Whether there may be anything to say of a backendRef: most lead to Services, and say nothing else."""
@@ -218,17 +280,23 @@ def _refused(ref: BackendRef, unsupported: str, hint: str) -> _Backend:
     return _Backend(unsupported, refused_backend(ref, unsupported, hint))
 
 
-def _redirects(rule: Mapping[str, Any]) -> bool:
-    return any(each.get("type") == "RequestRedirect" for each in list_of_maps(rule.get("filters")))
+def _unmatched(rule: RouteRule) -> Iterator[UnservedPart]:
+    """Yield why a rule that leads to other routes answers 500 to what none of them has a match for."""
+    filters = rules(rule.route)[rule.rule].get("filters")
+    problems = (filter_problem(match, filters, MAX_PROGRAM_SIZE) for match in matches_of(rule))
+    for problem in dict.fromkeys(filter(None, problems)):
+        yield refused_rule(rule.route, problem, hint_about(problem), rule_effect(problem))
 
 
-def _problems(rule: Mapping[str, Any], backends: Sequence[_Backend], copies: Sequence[_Backend]) -> Iterator[str]:
-    """Yield what of a rule is not supported for its backends and copies."""
+def _problems(
+    unusable: str, rule: Mapping[str, Any], backends: Sequence[_Backend], copies: Sequence[_Backend]
+) -> Iterator[str]:
+    """Yield what of a rule is not supported: an `unusable` part, or what backends and copies forbid."""
     paths = {backend.paths for backend in backends if backend.is_served and not backend.is_joined}
-    if len(paths) > 1:
-        yield DIFFERENT_PATHS
+    if unusable or len(paths) > 1:
+        yield unusable or DIFFERENT_PATHS
         return
-    changes = next(iter(paths), ()) if not _redirects(rule) else ()
+    changes = next(iter(paths), ()) if not redirects(rule) else ()
     is_judged = any(copy.judges_requests for copy in copies)
     of_copies = next((copy.unsupported for copy in copies if copy.unsupported), JUDGED_COPY if is_judged else "")
     for change in changes or (PathChange(),):
@@ -246,7 +314,7 @@ def every_closing(snapshot: Snapshot) -> Iterator[UnservedPart]:
     """Yield the closings of all rules that requests can reach, each once, without those of unserved backends."""
     finder = rule_closings(snapshot, "docs")
     seen: set[object] = set()
-    for place in reachable_places(snapshot):
+    for place in (each for reached in reachable_places(snapshot) for each in (*_above(reached), reached)):
         listener = place.listener
         key = listener and (place.gateway, listener.owner, listener.number), place.parents, place.route, place.rule
         for closing in finder.at(place) if key not in seen else ():
@@ -255,6 +323,12 @@ def every_closing(snapshot: Snapshot) -> Iterator[UnservedPart]:
                 seen.add(said)
                 yield closing
         seen.add(key)
+
+
+def _above(place: RequestPlace) -> Iterator[RequestPlace]:
+    """Yield the places of the rules that lead to the rule of a place."""
+    for number, (route, rule) in enumerate(place.parents):
+        yield place._replace(route=route, rule=rule, parents=place.parents[:number], backend=None, section="")
 
 
 def closed_at(snapshot: Snapshot, profile: Profile, place: RequestPlace) -> Iterator[str]:

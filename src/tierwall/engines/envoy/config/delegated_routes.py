@@ -8,7 +8,8 @@ answer 500.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from tierwall.attach.backend import BackendRef, backend_refs
@@ -16,8 +17,8 @@ from tierwall.attach.delegation import children
 from tierwall.attach.listener import narrower_hostname
 from tierwall.attach.reach import MAX_CHAIN, RouteRule
 from tierwall.attach.section import rules
-from tierwall.engines.envoy.config.chain_match import can_match
-from tierwall.engines.envoy.config.route_rules import is_plain, precedence
+from tierwall.engines.envoy.config.grpc_routes import http_match, is_grpc
+from tierwall.engines.envoy.config.route_matches import Match, can_match, is_plain, precedence
 from tierwall.resources.resource import Identity, Resource, list_of_maps
 from tierwall.resources.snapshot import Snapshot
 
@@ -116,7 +117,7 @@ class ChainFollower:
                 shared = narrower_hostname(end.hostname, hostname) if end.hostname and hostname else None
                 if end.hostname and hostname and shared is None:
                     continue
-                for rule, number, match in _matches(child):
+                for rule, number, match in _numbered_matches(child):
                     self._looked_at += 1
                     if self._looked_at > MAX_MATCHES:
                         return []
@@ -139,10 +140,28 @@ def _hostnames(route: Resource) -> tuple[str, ...]:
     return tuple(str(name).lower() for name in names) if isinstance(names, list) and names else ("",)
 
 
-def _matches(route: Resource) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
-    for rule, value in enumerate(rules(route)):
-        for number, match in enumerate(list_of_maps(value.get("matches")) or [{}]):
+def _numbered_matches(route: Resource) -> Iterator[tuple[int, int, Match]]:
+    for rule in range(len(rules(route))):
+        for number, match in enumerate(matches_of(RouteRule(route, rule))):
             yield rule, number, match
+
+
+def matches_of(rule: RouteRule) -> list[Match]:
+    """Return the matches of a rule, in the words of an HTTPRoute; a rule without any has one that is empty."""
+    written = list(list_of_maps(rules(rule.route)[rule.rule].get("matches"))) or [{}]
+    return [http_match(match) for match in written] if is_grpc(rule.route) else written
+
+
+def rule_matches(chain: Sequence[RouteRule]) -> Iterator[tuple[Match, ...]]:
+    """Yield the matches of a chain that some request can meet together, one of each rule; not more than are served."""
+    return islice(_combined(chain), MAX_MATCHES)
+
+
+def _combined(chain: Sequence[RouteRule]) -> Iterator[tuple[Match, ...]]:
+    for before in _combined(chain[:-1]) if len(chain) > 1 else [()]:
+        for match in matches_of(chain[-1]):
+            if not before or can_match((*before, match)):
+                yield (*before, match)
 
 
 def _breadth(hostname: str) -> tuple[bool, int]:

@@ -37,22 +37,37 @@ def with_slash(path: object) -> str:
     return value if value.startswith("/") else f"/{value}"
 
 
-def replace_prefix(action: Any, match: Mapping[str, Any], to: str, max_program_size: int) -> str:
-    """Have the prefix that a match asks for replaced; return why Envoy cannot do that, or an empty string."""
-    prefix, to = str(nested_map(match, "path").get("value") or "/").rstrip("/"), to.rstrip("/")
+def prefix_problem(match: Mapping[str, Any], to: str, max_program_size: int) -> str:
+    """Return why Envoy cannot replace the prefix that a match asks for, or an empty string."""
+    prefix = _prefix(match)
+    if prefix and not to.rstrip("/") and pattern_problem(_prefix_pattern(prefix), max_program_size):
+        return f"replacing prefix `{prefix}`, which is too long for Envoy,"
+    return ""
+
+
+def replace_prefix(action: Any, match: Mapping[str, Any], to: str) -> None:
+    """Have the prefix that a match asks for replaced."""
+    prefix, to = _prefix(match), to.rstrip("/")
     if not prefix:
         action.prefix_rewrite = f"{to}/"
     elif to:
         action.prefix_rewrite = to
     else:
-        # `/a` to `/`: `/a` and `/a/b` become `/` and `/b`. Every path here begins with the prefix, so a unique suffix
-        # of the prefix is enough to find its end. A pattern of the whole prefix could be too large.
-        pattern = f"^.*?{escaped(_unique_suffix(prefix))}/*"
-        if pattern_problem(pattern, max_program_size):
-            return f"replacing prefix `{prefix}`, which is too long for Envoy,"
-        action.regex_rewrite.pattern.regex = pattern
+        # `/a` to `/`: `/a` and `/a/b` become `/` and `/b`.
+        action.regex_rewrite.pattern.regex = _prefix_pattern(prefix)
         action.regex_rewrite.substitution = "/"
-    return ""
+
+
+def _prefix(match: Mapping[str, Any]) -> str:
+    return str(nested_map(match, "path").get("value") or "/").rstrip("/")
+
+
+def _prefix_pattern(prefix: str) -> str:
+    """Return a pattern for the prefix of a path that begins with it, and the slashes after it.
+
+    A unique suffix of the prefix is enough to find its end. A pattern of the whole prefix could be too large.
+    """
+    return f"^.*?{escaped(_unique_suffix(prefix))}/*"
 
 
 def _unique_suffix(prefix: str) -> str:

@@ -21,11 +21,10 @@ from tierwall.attach.route import RouteOnListener
 from tierwall.attach.section import rules
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy.config import joined_backends, mirrors, rule_settings
-from tierwall.engines.envoy.config.chain_match import SEVERAL_PATTERNS, chain_matches, path_problem
+from tierwall.engines.envoy.config.chain_match import chain_matches
 from tierwall.engines.envoy.config.chain_rule import chain_rule, replaces_prefix
 from tierwall.engines.envoy.config.closings import closed_rule, refused_rule
-from tierwall.engines.envoy.config.delegated_routes import HINTS as DELEGATION_HINTS
-from tierwall.engines.envoy.config.delegated_routes import REFUSED, ChainEnd, ChainFollower
+from tierwall.engines.envoy.config.delegated_routes import HINTS, REFUSED, ChainEnd, ChainFollower
 from tierwall.engines.envoy.config.fence import ObjectFence
 from tierwall.engines.envoy.config.grpc_routes import grpc_precedence, http_match, is_grpc
 from tierwall.engines.envoy.config.host_names import most_specific, wider_names
@@ -40,7 +39,9 @@ from tierwall.engines.envoy.config.planned_backends import (
     backends_of_routes,
     place,
 )
-from tierwall.engines.envoy.config.route_rules import apply_filters, hint_about, is_plain, plain_match, precedence
+from tierwall.engines.envoy.config.route_matches import is_plain, path_problem, precedence
+from tierwall.engines.envoy.config.route_rules import apply_filters, plain_match
+from tierwall.engines.envoy.config.rule_problems import hint_about, rule_effect
 from tierwall.engines.envoy.config.settings.compiler import SettingsCompiler
 from tierwall.engines.envoy.config.settings.filters import MODEL, refuse_repeats
 from tierwall.engines.envoy.config.settings.places import place_of
@@ -52,7 +53,6 @@ from tierwall.resources.snapshot import Snapshot
 
 CLOSED = "its rules answer 500"
 NOT_COMPILED = "a route that cannot be compiled"
-HINTS: Mapping[str, str] = {**rule_settings.HINTS, **DELEGATION_HINTS}
 
 
 class PlannedRoute(Struct, frozen=True, eq=False):
@@ -333,9 +333,8 @@ def _failing(end: ChainEnd, options: EnvoyOptions) -> list[PlannedRoute]:
 
 def _not_supported(end: ChainEnd, problem: str) -> Diagnostic:
     """Return the diagnostic of a rule that answers 500."""
-    effect = "gets no requests" if problem == SEVERAL_PATTERNS else ""
     hint = HINTS.get(problem) or hint_about(problem)
-    return refused_rule(end.last.route, problem, hint, effect).diagnostic(UNSUPPORTED)
+    return refused_rule(end.last.route, problem, hint, rule_effect(problem)).diagnostic(UNSUPPORTED)
 
 
 def _with_settings(planned: PlannedRoute, settings: RouteSettings, rule: Mapping[str, Any]) -> PlannedRoute:

@@ -9,22 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tierwall.engines.envoy.config.rule_problems import settings_problem
 from tierwall.engines.envoy.config.settings import traffic
-from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
 from tierwall.resources.resource import nested_map
 from tierwall.values.time import parse_seconds
-
-SESSION_PERSISTENCE = "sessionPersistence"
-HINTS: Mapping[str, str] = {
-    SESSION_PERSISTENCE: "remove it: Envoy reaches a Service at its one address, where the cluster picks the pod; let "
-    "servers share sessions, or serve MCP 2026-07-28, which has none",
-}
 
 
 def apply_settings(route: Any, rule: Mapping[str, Any]) -> str:
     """Apply the settings of a rule to an Envoy route to backends; return the first that cannot be applied."""
-    if rule.get("sessionPersistence") is not None:
-        return SESSION_PERSISTENCE
+    if problem := settings_problem(rule):
+        return problem
     timeouts, retry = nested_map(rule, "timeouts"), rule.get("retry")
     whole, single = parse_seconds(timeouts.get("request")), parse_seconds(timeouts.get("backendRequest"))
     if not isinstance(retry, dict):
@@ -34,10 +28,7 @@ def apply_settings(route: Any, rule: Mapping[str, Any]) -> str:
     route.route.timeout.FromNanoseconds(int((whole or 0) * 1e9))
     if not isinstance(retry, dict):
         return ""
-    try:
-        traffic.retry(retry)(route)
-    except Unenforceable as error:
-        return f"retry: {error}"
+    traffic.retry(retry)(route)
     if single:
         route.route.retry_policy.per_try_timeout.FromNanoseconds(int(single * 1e9))
     return ""

@@ -36,6 +36,26 @@ def test_reports_of_others_count_while_their_heart_beats() -> None:
     assert mine.of_all(50) == []
 
 
+def test_a_replica_that_was_cut_off_does_not_know_who_is_silent() -> None:
+    mine, text = reports(), encode_report(HELD)
+
+    def heard(moment: float, me: str, other: str, gone: str = "1") -> list[str]:
+        there = [lease("other", beat=other), lease("other", "shop/agents", text), lease("gone", beat=gone)]
+        mine.take(Snapshot.of([lease("me", beat=me), *there, lease("gone", "shop/other", text)]), moment)
+        return [gateway for gateway, _ in mine.of_all(moment)]
+
+    both = ["shop/agents", "shop/other"]
+    for beat in range(1, 4):
+        assert sorted(heard(10 * beat, f"{beat}", f"{beat}")) == both
+    # One of them is silent before the outage begins, and stays so.
+    assert heard(40, "4", "4") == ["shop/agents"]
+    assert [gateway for gateway, _ in mine.of_all(500)] == ["shop/agents"]
+    # Its own heartbeat comes back first: the other one has as long as ever to be heard.
+    assert heard(500, "5", "4") == heard(510, "6", "4") == heard(520, "7", "4") == ["shop/agents"]
+    assert heard(530, "8", "4") == []
+    assert sorted(heard(531, "8", "5", "2")) == both
+
+
 def test_the_own_report_counts_as_it_is_now_and_not_as_it_was_written() -> None:
     mine = reports()
     mine.put({"shop/agents": HELD})

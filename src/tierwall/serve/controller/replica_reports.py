@@ -113,15 +113,29 @@ class ReplicaReports:
     def _note_heartbeat(self, identity: str, beat: str, now: float) -> None:
         if self._seen.get(identity, ("", 0.0))[0] == beat:
             return
+        heard_until = self._heard_until(now)
+        if identity == self._identity and heard_until < now:
+            # It hears again. Who was not silent before has as long as ever to be heard.
+            for name, (last, seen) in self._seen.items():
+                self._seen[name] = last, now if heard_until - seen < self._timing.stale else seen
         self._seen[identity] = beat, now
         if identity == self._identity:
             self._came_back.extend((moment, now) for sent, moment in self._sent if sent == beat)
 
     def of_all(self, now: float) -> list[tuple[str, EnvoyReport]]:
         """Return the reports of all replicas that are there, each with its Gateway; those of this one as they are."""
-        there = {name for name, (_, seen) in self._seen.items() if now - seen < self._timing.stale}
+        heard_until = self._heard_until(now)
+        there = {name for name, (_, seen) in self._seen.items() if heard_until - seen < self._timing.stale}
         others = [(gateway, report) for identity, gateway, report in self._others if identity in there]
         return [*self._wanted.items(), *others]
+
+    def _heard_until(self, now: float) -> float:
+        """Return the moment up to which this replica knows who is silent: it was cut off if its own heart is not heard.
+
+        Beats come more often than twice in the time after which a replica is silent.
+        """
+        mine = self._seen.get(self._identity)
+        return now if mine is None else min(now, mine[1] + self._timing.stale / 2)
 
     def settled(self, now: float) -> float:
         """Return the latest moment up to which this replica knows everything that others knew, in monotonic seconds."""

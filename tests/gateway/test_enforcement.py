@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests import ROOT
-from tests.worlds.gateway_settings import PLAIN, gateway, policy, route
+from tests.worlds.gateway_settings import PLAIN, gateway, policy, route, service
 from tierwall.engines.envoy.config.compile import compile
 from tierwall.engines.envoy.config.findings import envoy_findings
 from tierwall.engines.envoy.config.options import EnvoyOptions
@@ -19,7 +19,7 @@ from tierwall.gateway.model.fields import CONDITIONAL, FIELDS, SECTIONS
 from tierwall.gateway.question import GatewayQuestion, ask
 from tierwall.resources.load import load_objects
 from tierwall.resources.schema import Schema
-from tierwall.resources.snapshot import Snapshot
+from tierwall.resources.snapshot import BackendRefGrants, Snapshot
 
 _FOLDERS = ("engines/envoy/config", "attach")
 # What turns settings into Envoy's configuration.
@@ -139,6 +139,54 @@ def test_a_value_that_envoy_lacks_is_said_everywhere(traffic: dict[str, Any], wo
     for told in _told(policy("p", "HTTPRoute/web", traffic=traffic)):
         assert len(told) == 1
         assert words in told[0]
+
+
+FAR = {"backendRef": {"name": "ask", "namespace": "far", "port": 80}}
+
+
+@pytest.mark.parametrize("granted", [None, "ask", "other"])
+@pytest.mark.parametrize(
+    ("target", "spec", "field"),
+    [
+        ("HTTPRoute/web", {"traffic": {"extAuth": {**FAR, "grpc": {}}}}, "traffic.extAuth"),
+        ("HTTPRoute/web", {"traffic": {"extProc": FAR}}, "traffic.extProc"),
+        (
+            "HTTPRoute/web",
+            {
+                "traffic": {
+                    "jwtAuthentication": {
+                        "providers": [{"issuer": "i", "jwks": {"remote": {**FAR, "jwksPath": "/keys"}}}],
+                    }
+                }
+            },
+            "traffic.jwtAuthentication",
+        ),
+        ("Gateway/edge", {"frontend": {"tracing": {**FAR, "protocol": "GRPC"}}}, "frontend.tracing"),
+    ],
+)
+def test_a_service_elsewhere_without_a_grant_is_said(
+    target: str, spec: dict[str, Any], field: str, granted: str | None
+) -> None:
+    grant = {
+        "apiVersion": "gateway.networking.k8s.io/v1beta1",
+        "kind": "ReferenceGrant",
+        "metadata": {"name": "g", "namespace": "far"},
+        "spec": {
+            "from": [{"group": "agentgateway.dev", "kind": "AgentgatewayPolicy", "namespace": "shop"}],
+            "to": [{"group": "", "kind": "Service", "name": granted}],
+        },
+    }
+    far = {**service("ask"), "metadata": {"name": "ask", "namespace": "far"}}
+    objects = load_objects([*PLAIN, far, policy("p", target, **spec), *([grant] if granted else [])])
+    modes: tuple[BackendRefGrants, ...] = ("route", "strict")
+    for mode in modes:
+        snapshot = Snapshot.of(objects, backend_ref_grants=mode)
+        answer = ask(snapshot, GatewayQuestion(gateway="shop/edge", listener="http", route="HTTPRoute/shop/web"))
+        assert isinstance(answer.detail, GatewayDetail)
+        told = [note for note in answer.detail.notes if f"`{field}`: no ReferenceGrant permits Service/far/ask" in note]
+        findings = [each for each in envoy_findings(snapshot) if "no ReferenceGrant permits it" in each.message]
+        is_permitted = mode == "route" or granted == "ask"
+        assert (len(told), len(findings)) == ((0, 0) if is_permitted else (1, 1))
 
 
 def test_rules_of_several_policies_that_are_too_many_together_are_said() -> None:

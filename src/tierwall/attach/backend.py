@@ -125,15 +125,16 @@ class NestedBackendRef(NamedTuple):
 
 def nested_refs(owner: Resource) -> Iterator[NestedBackendRef]:
     """Yield every `backendRef` inside the spec of an object."""
-    yield from _inside(owner, owner.spec, ("spec",))
+    yield from refs_inside(owner, owner.spec, ("spec",))
 
 
-def _inside(owner: Resource, value: object, path: tuple[str | int, ...]) -> Iterator[NestedBackendRef]:
+def refs_inside(owner: Resource, value: object, path: tuple[str | int, ...] = ()) -> Iterator[NestedBackendRef]:
+    """Yield every `backendRef` inside a value of an object."""
     if len(path) > _MAX_DEPTH:
         return
     if isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _inside(owner, item, (*path, index))
+            yield from refs_inside(owner, item, (*path, index))
     elif isinstance(value, dict):
         for key, item in value.items():
             if key == "backendRef" and isinstance(item, dict):
@@ -142,4 +143,4 @@ def _inside(owner: Resource, value: object, path: tuple[str | int, ...]) -> Iter
                     port = item.get("port", value.get("port"))  # an MCP target has its port beside the reference
                     yield NestedBackendRef(owner, place, port if type(port) is int else 0, (*path, key))
             else:
-                yield from _inside(owner, item, (*path, key))
+                yield from refs_inside(owner, item, (*path, key))

@@ -8,10 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from tierwall.attach.backend import is_permitted, refs_inside
 from tierwall.core.reference import Reference
 from tierwall.gateway.decide import Candidate, MergedField, Merger, merger
 from tierwall.gateway.model.conditional import ANY_REQUEST
-from tierwall.gateway.model.enforcement import UnenforcedSetting, competing, list_parts, overfull, unenforced
+from tierwall.gateway.model.enforcement import (
+    UnenforcedSetting,
+    competing,
+    list_parts,
+    overfull,
+    restricts,
+    unenforced,
+)
 from tierwall.gateway.model.places import RequestPlace
 
 
@@ -20,7 +28,17 @@ def unenforced_at(merging: Merger, place: RequestPlace, merged: Mapping[str, Mer
     if any(map(_has_list, merged.values())) or any(merging.lists_selecting_nothing(place)):
         merged = merger(merging.snapshot, merging.profile, merging.phase, ANY_REQUEST).merge_at(place)
     for field in merged.values():
-        yield from dict.fromkeys(str(part) for _, part in unenforced_in_force(field))
+        parts = (*(part for _, part in unenforced_in_force(field)), *_not_permitted(merging, field))
+        yield from dict.fromkeys(map(str, parts))
+
+
+def _not_permitted(merging: Merger, field: MergedField) -> Iterator[UnenforcedSetting]:
+    """Yield the services that a field needs and its object may not name (`--backend-ref-grants strict`)."""
+    path = field.field.path
+    for candidate in field.in_force:
+        for ref in refs_inside(candidate.resource, candidate.value) if candidate.has_value else ():
+            if not is_permitted(merging.snapshot, candidate.resource, ref.place):
+                yield UnenforcedSetting(path, ref.path, f"no ReferenceGrant permits {ref.place}", restricts(path))
 
 
 def unenforced_in_force(field: MergedField) -> Iterator[tuple[Candidate, UnenforcedSetting]]:

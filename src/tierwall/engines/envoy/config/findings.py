@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import product
 
-from tierwall.attach.backend import backend_refs
+from tierwall.attach.backend import backend_refs, is_permitted, nested_refs
 from tierwall.attach.place import BACKEND, MODEL, ROUTES, Place
 from tierwall.attach.reach import RouteRule
 from tierwall.attach.section import sub_backends
@@ -54,10 +54,12 @@ def envoy_findings(snapshot: Snapshot) -> Iterator[Diagnostic]:
             yield from _findings(policy)
     for settings in attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies:
         yield from _not_enforced(settings, settings.reference, unenforced_settings(settings))
+        yield from _not_permitted(snapshot, settings)
     yield from _of_places(snapshot)
     for backend in snapshot.of_kind(*BACKEND):
         if is_valid(snapshot, backend):
             yield from _backend_findings(backend)
+            yield from _not_permitted(snapshot, backend)
     for route in (route for kind in ROUTES for route in snapshot.of_kind(*kind)):
         for ref in backend_refs(route):
             source = Reference(route.kind, route.namespace, route.name, RouteRule(route, ref.rule).label)
@@ -94,6 +96,18 @@ def _of_places(snapshot: Snapshot) -> Iterator[Diagnostic]:
 def _has_list(section: object) -> bool:
     values = section.values() if isinstance(section, dict) else ()
     return any(isinstance(value, dict) and "conditional" in value for value in values)
+
+
+def _not_permitted(snapshot: Snapshot, owner: Resource) -> Iterator[Diagnostic]:
+    """Yield the services in other namespaces that settings may not name, with `--backend-ref-grants strict`."""
+    for ref in nested_refs(owner):
+        if not is_permitted(snapshot, owner, ref.place):
+            message = (
+                f"Envoy does not enforce settings of {owner.reference} that need {ref.place}: no ReferenceGrant "
+                "permits it; if they restrict requests, these are answered with 500"
+            )
+            hint = f"write a ReferenceGrant in namespace {ref.place.namespace} from {owner.kind} of {owner.namespace}"
+            yield owner.diagnostic(NOT_ENFORCED, message, ref.path, hint=hint)
 
 
 def _backend_findings(backend: Resource) -> Iterator[Diagnostic]:

@@ -299,3 +299,61 @@ def test_what_run_closes_is_said_everywhere_and_nothing_else(profile: Profile) -
         seen |= {next((name for name in NAMES if name in words), "") for _, words in closed}
     # Other seeds may draw less.
     assert seen >= NAMES or SEEDED, NAMES - seen
+
+
+AGENTIC = "agentic.networking.x-k8s.io/v0alpha0"
+ON_EDGE = {"parentRefs": [{"name": "edge"}]}
+LISTS = [{"name": "any", "authorization": {"type": "Inline", "mcp": {"methods": [{"name": "tools/list"}]}}}]
+JUDGED = (
+    "another `Content-Encoding` or charset of messages that policies judge is not supported",
+    "gRPC is not MCP: every call is refused",
+)
+
+
+def judged_world(dice: Random) -> list[Object]:
+    """Routes of both kinds to a server of MCP and a Service, with and without policies that judge messages."""
+
+    def headers(filters: bool) -> Object:
+        name, value = dice.choice((("Content-Encoding", "gzip"), ("Content-Type", "text/plain; charset=ascii")))
+        changed = {dice.choice(("set", "add")): [{"name": dice.choice((name, "x")), "value": value}]}
+        change = {"type": "RequestHeaderModifier", "requestHeaderModifier": changed}
+        return ({"filters": [change]} if filters else changed) if dice.random() < 0.5 else {}
+
+    def ref() -> Object:
+        server = {"group": "agentic.networking.x-k8s.io", "kind": "XBackend", "name": "server"}
+        return {**dice.choice((server, {"name": "one", "port": 80})), **headers(True)}
+
+    parts = [{"matches": [{"path": {"value": f"/{n}"}}], **headers(True), "backendRefs": [ref()]} for n in range(2)]
+    calls = [{"backendRefs": [ref()]}]
+    objects = [
+        gateway(),
+        service("one"),
+        manifest(AGENTIC, "XBackend", "server", {"mcp": {"serviceName": "one", "port": 80}}, "shop"),
+        manifest(GATEWAY_API, "HTTPRoute", "web", {**ON_EDGE, "hostnames": ["a.example"], "rules": parts}, "shop"),
+        manifest(GATEWAY_API, "GRPCRoute", "calls", {**ON_EDGE, "hostnames": ["b.example"], "rules": calls}, "shop"),
+    ]
+    targets = [{"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "edge"}]
+    targets.append({"group": "agentic.networking.x-k8s.io", "kind": "XBackend", "name": "server"})
+    if dice.random() < 0.6:
+        spec = {
+            "targetRefs": [dice.choice(targets)],
+            "action": "Allow",
+            "rules": [{"name": "any", "authorization": LISTS}],
+        }
+        objects.append(manifest("agentic.networking.x-k8s.io/v1alpha1", "XAccessPolicy", "judge", spec, "shop"))
+    if changed := headers(False):
+        objects.append(policy("p", "HTTPRoute/web", traffic={"headerModifiers": {"request": changed}}))
+    return objects
+
+
+def test_what_may_not_be_before_judged_messages_is_said_everywhere() -> None:
+    seen: set[str] = set()
+    for seed in seeds(30):
+        snapshot = Snapshot.of(load_objects(judged_world(Random(seed))))
+        compiled, _ = compile(snapshot, EnvoyOptions())
+        closed = {(name, f"{words}{HERE}") for name, words in told(compiled.diagnostics, "TW655")}
+        assert told(envoy_findings(snapshot), "TW662") == closed, seed
+        notes = {note for answer in ask_everywhere(snapshot, GatewayQuestion()) for note in details(answer).notes}
+        assert {note for note in notes if note.endswith(HERE)} == {words for _, words in closed}, seed
+        seen |= {part for _, words in closed for part in JUDGED if part in words}
+    assert seen == {*JUDGED}

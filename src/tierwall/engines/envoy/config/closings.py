@@ -14,6 +14,7 @@ from tierwall.attach.backend import BackendRef, backend_refs
 from tierwall.attach.place import BACKEND, HTTP_ROUTE, INFERENCE_POOL, MODEL
 from tierwall.attach.reach import RouteRule
 from tierwall.attach.section import rules
+from tierwall.attach.target import GATEWAY_POLICIES, attachments
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.source import Path
 from tierwall.engines.envoy.config.agentgateway_backends import HINT, backend_paths, backend_target, joined_targets
@@ -27,7 +28,17 @@ from tierwall.engines.envoy.config.delegated_routes import (
     matches_of,
     rule_matches,
 )
-from tierwall.engines.envoy.config.header_changes import REFERENCE_HINT, changes_requests, reference_problem
+from tierwall.engines.envoy.config.grpc_routes import HINT as NOT_MCP_HINT
+from tierwall.engines.envoy.config.grpc_routes import is_grpc, not_mcp
+from tierwall.engines.envoy.config.header_changes import (
+    REFERENCE_HINT,
+    RETYPING,
+    RETYPING_HINT,
+    changes_requests,
+    reference_problem,
+    retyped,
+    retyping,
+)
 from tierwall.engines.envoy.config.joined_limits import (
     COPIES,
     DIFFERENT,
@@ -55,9 +66,10 @@ from tierwall.engines.envoy.config.settings.unenforceable import NOTHING_TO_LIMI
 from tierwall.gateway.model.fields import Profile
 from tierwall.gateway.model.places import RequestPlace, reachable_places
 from tierwall.resources.once import per_snapshot
-from tierwall.resources.resource import Identity, Resource
+from tierwall.resources.resource import Identity, Resource, nested_map
 from tierwall.resources.snapshot import KindKey, Snapshot
 from tierwall.resources.validity import is_valid
+from tierwall.tool.model import model
 
 # Backends that only agentgateway serves, with what to write instead.
 NOT_SERVED: Mapping[KindKey, str] = {
@@ -65,6 +77,7 @@ NOT_SERVED: Mapping[KindKey, str] = {
     MODEL: "refer to an AgentgatewayBackend with one provider of models",
 }
 _LIMITS = ("traffic.rateLimit.local", "traffic.rateLimit.global")
+_HEADERS, _OF_MESSAGES = "traffic.headerModifiers.request", ("backend.mcp.authorization",)
 _OF_ENVOY = "Envoy does not serve"
 _OPTIONS = EnvoyOptions()
 
@@ -135,6 +148,8 @@ class _Backend(NamedTuple):
     is_joined: bool = False
     paths: tuple[PathChange, ...] = ()
     judges_requests: bool = False
+    # Whether policies or settings judge messages to it.
+    reads_messages: bool = False
 
 
 class _StoppedChain(NamedTuple):
@@ -157,6 +172,8 @@ class UnservedPartFinder:
         self._reader = SettingsReader(snapshot, profile, {})
         self._stops: dict[RouteRule, list[_StoppedChain]] = {}
         self._invalid: set[Identity] | None = None
+        policies = attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies
+        self._changes_headers = any("headerModifiers" in nested_map(each.spec, "traffic") for each in policies)
 
     def at(self, place: RequestPlace) -> Iterator[UnservedPart]:
         """Yield the closings of the rule of a place; nothing if it has none, or delegates."""
@@ -185,7 +202,8 @@ class UnservedPartFinder:
         written = chain_rule(chain, ())
         matches = list(rule_matches(chain))
         is_usable = not any(rule_problem(each, written, MAX_PROGRAM_SIZE, forwards=True) for each in matches)
-        if not matches or (is_usable and not copies and refs and not any(map(self._concerns, refs))):
+        is_plain = is_usable and refs and not copies and not is_grpc(last.route) and not self._changes_headers
+        if not matches or (is_plain and not any(map(self._concerns, refs)) and not retyped(written.get("filters"))):
             return
         backends = [self._backend(place, ref) for ref in refs]
         yield from (backend.closing for backend in backends if backend.closing is not None)
@@ -216,6 +234,14 @@ class UnservedPartFinder:
             problem = NOTHING_TO_LIMIT
         if problem:
             yield closed_rule(last, problem)
+            return
+        if any(backend.reads_messages for backend in backends if backend.is_served):
+            changes = (field.value for field in fields if field.path == _HEADERS and not field.is_chosen)
+            of_refs = (ref.value.get("filters") for ref, to in zip(refs, backends, strict=True) if to.is_served)
+            if is_grpc(last.route):
+                yield UnservedPart(last.route, ("spec", "rules", last.rule), not_mcp(last.route), NOT_MCP_HINT)
+            if any(map(retyped, (rule.get("filters"), *of_refs))) or any(map(retyping, changes)):
+                yield closed_rule(last, f"{RETYPING} is not supported")._replace(hint=RETYPING_HINT)
 
     def _stopped(self, outermost: RouteRule) -> list[_StoppedChain]:
         """Return the chains below a rule that cannot be followed."""
@@ -261,11 +287,20 @@ class UnservedPartFinder:
         if servers and differ(read):
             return _refused(ref, DIFFERENT, HINTS[DIFFERENT])
         if servers:
-            return _Backend(is_served=True, is_joined=True)
+            return _Backend(is_served=True, is_joined=True, reads_messages=True)
         paths = backend_paths(resource, read[0].of_models)
         if provider_of(resource) is not None and (problem := unusable_routes(paths, MAX_PROGRAM_SIZE)):
             return _refused(ref, problem, HINT)
-        return _Backend(is_served=True, paths=paths, judges_requests=judges_requests(read[0], resource))
+        reads = any(path in read[0].fields for path in _OF_MESSAGES)
+        if place.gateway is not None:
+            stack = model(self._snapshot).stack(place.gateway, place.listener, resource)
+            reads = reads or any(tier.policies for tier in stack)
+        return _Backend(
+            is_served=True,
+            paths=paths,
+            judges_requests=judges_requests(read[0], resource),
+            reads_messages=reads,
+        )
 
     def _unserved(self, ref: BackendRef) -> UnservedPart | None:
         """Return what is said of a backend of a kind that Envoy does not serve; None of other kinds."""

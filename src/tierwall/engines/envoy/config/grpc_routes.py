@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from tierwall.attach.place import GRPC_ROUTE
-from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy.config.patterns import escaped
 from tierwall.resources.resource import Resource, nested_map
 
@@ -52,7 +51,6 @@ def grpc_precedence(route: Resource, rule: int, number: int, match: Mapping[str,
     )
 
 
-def not_mcp(route: Resource, rule: int) -> Diagnostic:
-    """Return the diagnostic of a rule whose calls policies cannot read."""
-    message = f"AccessPolicies apply to {route.reference}, and gRPC is not MCP: every call is refused"
-    return route.diagnostic("TW655", message, ("spec", "rules", rule), hint=HINT)
+def not_mcp(route: Resource) -> str:
+    """Say that policies cannot read the calls of a route."""
+    return f"AccessPolicies apply to {route.reference}, and gRPC is not MCP: every call is refused"

@@ -27,7 +27,10 @@ _UTF_8 = re.compile(r'application/json\s*;\s*charset\s*=\s*"?utf-?8"?\s*')
 BODY_HEADERS = ("content-encoding", "content-type")
 # The parts of a filter, or of a setting, that changes headers, and the filters that do.
 _PARTS = ("set", "add", "remove")
+_OF_REQUESTS = "RequestHeaderModifier"
 _MODIFIERS = {"RequestHeaderModifier": "requestHeaderModifier", "ResponseHeaderModifier": "responseHeaderModifier"}
+RETYPING = "another `Content-Encoding` or charset of messages that policies judge"
+RETYPING_HINT = "leave the header out: policies have read the message as it is, in UTF-8"
 REFERENCE_HINT = "write it in `filters` of the rule; backends that need different ones need rules of their own"
 
 
@@ -55,6 +58,22 @@ def retypes(name: str, content: str) -> bool:
     return (name == "content-encoding" and content != "identity") or (
         name == "content-type" and "charset" in content and _UTF_8.fullmatch(content) is None
     )
+
+
+def retyping(value: Mapping[str, Any]) -> bool:
+    """Whether a `set` or `add` of headers of requests says so."""
+    headers = (header for part in ("set", "add") for header in list_of_maps(value.get(part)))
+    return any(retypes(str(header.get("name")), str(header.get("value"))) for header in headers)
+
+
+def retyped(filters: object) -> bool:
+    """Whether filters say so of requests."""
+    changes = (nested_map(each, _MODIFIERS[_OF_REQUESTS]) for each in list_of_maps(filters) if _is_of_requests(each))
+    return any(map(retyping, changes))
+
+
+def _is_of_requests(entry: Mapping[str, Any]) -> bool:
+    return entry.get("type") == _OF_REQUESTS
 
 
 def header_problems(value: Mapping[str, Any]) -> Iterator[HeaderProblem]:

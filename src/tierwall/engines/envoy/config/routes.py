@@ -14,12 +14,14 @@ from typing import Any
 from envoy.config.route.v3 import route_components_pb2, route_pb2
 from msgspec import Struct
 
+from tierwall.attach.reach import RouteRule
 from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy.config import grpc_routes, mcp, mirrors
 from tierwall.engines.envoy.config.backend_ref_filters import add_changes, move_headers
 from tierwall.engines.envoy.config.checkpoints import on
+from tierwall.engines.envoy.config.closings import closed_rule
 from tierwall.engines.envoy.config.fence import failure
-from tierwall.engines.envoy.config.header_changes import retypes
+from tierwall.engines.envoy.config.header_changes import RETYPING, RETYPING_HINT, retypes
 from tierwall.engines.envoy.config.names import (
     ACCEPTS,
     BODILESS,
@@ -44,8 +46,6 @@ from tierwall.engines.envoy.config.settings.filters import refuse_repeats
 from tierwall.engines.envoy.config.settings.mcp_rules import MessageFilters
 from tierwall.tool.model import backend_of
 
-_RETYPING = "another `Content-Encoding` or charset of messages that policies judge"
-_RETYPING_HINT = "leave the header out: policies have read the message as it is, in UTF-8"
 # The checkpoint names of each destination.
 CheckpointNames = tuple[tuple[str, ...], ...]
 
@@ -110,14 +110,14 @@ class RouteConfigurations(Struct, frozen=True, eq=False):
                     if is_mirrored_past:
                         problems.append(mirrors.refused(route.route, route.rule))
                     elif grpc_routes.is_grpc(route.route) and is_read:
-                        problems.append(grpc_routes.not_mcp(route.route, route.rule))
+                        message, path = grpc_routes.not_mcp(route.route), ("spec", "rules", route.rule)
+                        problems.append(route.route.diagnostic("TW655", message, path, hint=grpc_routes.HINT))
                     is_retyped = any(to.reads_messages for to in destinations) and retypes_messages(
                         route.message, destinations
                     )
                     if is_retyped:
-                        message = f"{_RETYPING} is not supported: the rule answers 500"
-                        path = "spec", "rules", route.rule
-                        problems.append(route.route.diagnostic("TW655", message, path, hint=_RETYPING_HINT))
+                        closing = closed_rule(RouteRule(route.route, route.rule), f"{RETYPING} is not supported")
+                        problems.append(closing._replace(hint=RETYPING_HINT).diagnostic("TW655"))
                     # A checkpoint's name stands for everything that routes contain of it.
                     names = tuple(
                         tuple(checkpoint.name for checkpoint in protection.checkpoints)

@@ -307,6 +307,7 @@ LISTS = [{"name": "any", "authorization": {"type": "Inline", "mcp": {"methods": 
 JUDGED = (
     "another `Content-Encoding` or charset of messages that policies judge is not supported",
     "gRPC is not MCP: every call is refused",
+    " has it",
 )
 
 
@@ -325,12 +326,13 @@ def judged_world(dice: Random) -> list[Object]:
 
     parts = [{"matches": [{"path": {"value": f"/{n}"}}], **headers(True), "backendRefs": [ref()]} for n in range(2)]
     calls = [{"backendRefs": [ref()]}]
+    names = dice.choice((["b.example"], ["a.example"], ["a.example", "b.example"]))
     objects = [
         gateway(),
         service("one"),
         manifest(AGENTIC, "XBackend", "server", {"mcp": {"serviceName": "one", "port": 80}}, "shop"),
         manifest(GATEWAY_API, "HTTPRoute", "web", {**ON_EDGE, "hostnames": ["a.example"], "rules": parts}, "shop"),
-        manifest(GATEWAY_API, "GRPCRoute", "calls", {**ON_EDGE, "hostnames": ["b.example"], "rules": calls}, "shop"),
+        manifest(GATEWAY_API, "GRPCRoute", "calls", {**ON_EDGE, "hostnames": names, "rules": calls}, "shop"),
     ]
     targets = [{"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "edge"}]
     targets.append({"group": "agentic.networking.x-k8s.io", "kind": "XBackend", "name": "server"})

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain as chain_of
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from tierwall.attach.backend import BackendRef, backend_refs
-from tierwall.attach.place import BACKEND, HTTP_ROUTE, INFERENCE_POOL, MODEL
+from tierwall.attach.place import BACKEND, HTTP_ROUTE, ROUTES
 from tierwall.attach.reach import RouteRule
+from tierwall.attach.route import RouteOnListener, attach_route
 from tierwall.attach.section import rules
 from tierwall.attach.target import GATEWAY_POLICIES, attachments
-from tierwall.core.diagnostics import Diagnostic
-from tierwall.core.source import Path
 from tierwall.engines.envoy.config.agentgateway_backends import HINT, backend_paths, backend_target, joined_targets
-from tierwall.engines.envoy.config.backend_addresses import backend_address, unresolved, unserved_part
+from tierwall.engines.envoy.config.backend_addresses import backend_address, unresolved
 from tierwall.engines.envoy.config.chain_rule import chain_rule, mirroring_rule
 from tierwall.engines.envoy.config.delegated_routes import HINTS as DELEGATION_HINTS
 from tierwall.engines.envoy.config.delegated_routes import (
@@ -39,6 +39,7 @@ from tierwall.engines.envoy.config.header_changes import (
     retyped,
     retyping,
 )
+from tierwall.engines.envoy.config.host_names import first_routes
 from tierwall.engines.envoy.config.joined_limits import (
     COPIES,
     DIFFERENT,
@@ -52,7 +53,7 @@ from tierwall.engines.envoy.config.joined_limits import (
     obstacle,
 )
 from tierwall.engines.envoy.config.mirrors import MirrorRef, mirror_refs
-from tierwall.engines.envoy.config.model_backends import OF_TYPE, PathChange, provider_of, unread_path, unusable_routes
+from tierwall.engines.envoy.config.model_backends import PathChange, provider_of, unread_path, unusable_routes
 from tierwall.engines.envoy.config.options import MAX_PROGRAM_SIZE, EnvoyOptions
 from tierwall.engines.envoy.config.rule_problems import (
     filter_problem,
@@ -63,78 +64,27 @@ from tierwall.engines.envoy.config.rule_problems import (
 )
 from tierwall.engines.envoy.config.settings.places import SettingsReader, counting, overruling
 from tierwall.engines.envoy.config.settings.unenforceable import NOTHING_TO_LIMIT
+from tierwall.engines.envoy.config.unserved_parts import (
+    NOT_SERVED,
+    OF_ENVOY,
+    UnservedPart,
+    closed_rule,
+    not_served,
+    of_other_kind,
+    refused_backend,
+    refused_rule,
+)
 from tierwall.gateway.model.fields import Profile
 from tierwall.gateway.model.places import RequestPlace, reachable_places
 from tierwall.resources.once import per_snapshot
 from tierwall.resources.resource import Identity, Resource, nested_map
-from tierwall.resources.snapshot import KindKey, Snapshot
+from tierwall.resources.snapshot import Snapshot
 from tierwall.resources.validity import is_valid
 from tierwall.tool.model import model
 
-# Backends that only agentgateway serves, with what to write instead.
-NOT_SERVED: Mapping[KindKey, str] = {
-    INFERENCE_POOL: "refer to a Service",
-    MODEL: "refer to an AgentgatewayBackend with one provider of models",
-}
 _LIMITS = ("traffic.rateLimit.local", "traffic.rateLimit.global")
 _HEADERS, _OF_MESSAGES = "traffic.headerModifiers.request", ("backend.mcp.authorization",)
-_OF_ENVOY = "Envoy does not serve"
 _OPTIONS = EnvoyOptions()
-
-
-class UnservedPart(NamedTuple):
-    """A part of a route or a backend whose requests are answered with 500, why, and what to write instead."""
-
-    owner: Resource
-    path: Path
-    message: str
-    hint: str = ""
-    # Whether the backend is at fault, whatever route leads to it.
-    is_of_backend: bool = False
-
-    def diagnostic(self, code: str) -> Diagnostic:
-        """Return the diagnostic of whoever serves the Gateway."""
-        return self.owner.diagnostic(code, self.message, self.path, hint=self.hint)
-
-    @property
-    def note(self) -> str:
-        """The same for those who ask what would happen."""
-        return (
-            self.message if self.message.startswith(_OF_ENVOY) else f"{self.message} where Tierwall serves the Gateway"
-        )
-
-    def finding(self, code: str) -> Diagnostic:
-        """Return the diagnostic of `check`."""
-        return self._replace(message=self.note).diagnostic(code)
-
-
-def not_served(backend: Resource) -> UnservedPart | None:
-    """Return why Envoy serves no requests to a backend, whatever route leads to it; None if it does."""
-    key = backend.group, backend.kind
-    if key in NOT_SERVED:
-        message = f"{_OF_ENVOY} {backend.reference}: requests to it are answered with 500"
-        return UnservedPart(backend, ("spec",), message, NOT_SERVED[key], is_of_backend=True)
-    if key != BACKEND or not (part := unserved_part(backend)):
-        return None
-    message = f"{_OF_ENVOY} {backend.reference}: {part} is not supported; requests to it are answered with 500"
-    return UnservedPart(backend, ("spec",), message, HINT, is_of_backend=True)
-
-
-def refused_backend(ref: BackendRef, unsupported: str, hint: str, problem: str = "") -> UnservedPart:
-    """Return the closing of a reference to a backend, of which a part is not supported."""
-    problem = problem or f"{unsupported} is not supported"
-    return UnservedPart(ref.route, ref.path, f"{problem}: requests to {ref.place} are answered with 500", hint)
-
-
-def refused_rule(route: Resource, problem: str, hint: str, effect: str = "") -> UnservedPart:
-    """Return the closing of a rule with a part that is not supported."""
-    effect = effect or ("answers 500 to it" if problem.startswith(OF_TYPE) else "answers 500")
-    return UnservedPart(route, ("spec", "rules"), f"{problem} is not supported: the rule {effect}", hint)
-
-
-def closed_rule(rule: RouteRule, problem: str) -> UnservedPart:
-    """Return the closing of a rule whose settings cannot hold for its backends."""
-    return UnservedPart(rule.route, ("spec", "rules", rule.rule), f"{problem}: the rule answers 500")
 
 
 class _Backend(NamedTuple):
@@ -172,6 +122,8 @@ class UnservedPartFinder:
         self._reader = SettingsReader(snapshot, profile, {})
         self._stops: dict[RouteRule, list[_StoppedChain]] = {}
         self._invalid: set[Identity] | None = None
+        # The first route of each host name of each listener.
+        self._first: dict[object, dict[str, Resource]] | None = None
         policies = attachments(snapshot, GATEWAY_POLICIES, admitted=True).policies
         self._changes_headers = any("headerModifiers" in nested_map(each.spec, "traffic") for each in policies)
 
@@ -179,6 +131,10 @@ class UnservedPartFinder:
         """Yield the closings of the rule of a place; nothing if it has none, or delegates."""
         last = place.route_rule
         if last is None:
+            return
+        taken = list(self._taken_names(place))
+        yield from (closing for closing in taken if closing is not None)
+        if taken and None not in taken:
             return
         place = place._replace(backend=None, section="")
         chain = (*place.parents, last)
@@ -242,6 +198,26 @@ class UnservedPartFinder:
                 yield UnservedPart(last.route, ("spec", "rules", last.rule), not_mcp(last.route), NOT_MCP_HINT)
             if any(map(retyped, (rule.get("filters"), *of_refs))) or any(map(retyping, changes)):
                 yield closed_rule(last, f"{RETYPING} is not supported")._replace(hint=RETYPING_HINT)
+
+    def _taken_names(self, place: RequestPlace) -> Iterator[UnservedPart | None]:
+        """Yield what is said of each host name of a route on a listener; None where the route is served."""
+        outermost = place.parents[0].route if place.parents else place.route
+        listener = place.listener
+        if listener is None or outermost is None or not all(any(self._snapshot.of_kind(*kind)) for kind in ROUTES):
+            return
+        if self._first is None:
+            attached: dict[object, list[RouteOnListener]] = {}
+            for route in (route for kind in ROUTES for route in self._snapshot.of_kind(*kind)):
+                for each in attach_route(self._snapshot, route)[0]:
+                    attached.setdefault(_listener_of(each), []).append(each)
+            by_age = attrgetter("route.seniority", "parent")
+            self._first = {key: first_routes(sorted(there, key=by_age)) for key, there in attached.items()}
+        first = self._first.get((place.gateway, listener.owner, listener.number), {})
+        for each in attach_route(self._snapshot, outermost)[0]:
+            if _listener_of(each) == (place.gateway, listener.owner, listener.number):
+                for host in each.hostnames or ("*",):
+                    is_first = first[host].kind == outermost.kind
+                    yield None if is_first else of_other_kind(outermost, listener, host, first[host])
 
     def _stopped(self, outermost: RouteRule) -> list[_StoppedChain]:
         """Return the chains below a rule that cannot be followed."""
@@ -307,12 +283,16 @@ class UnservedPartFinder:
         backend = ref.place.resource(self._snapshot) if ref.place.key in NOT_SERVED else None
         if backend is None or not isinstance(ref, MirrorRef):
             return not_served(backend) if backend is not None else None
-        message = f"{_OF_ENVOY} {ref.place}: copies for it are not made"
+        message = f"{OF_ENVOY} {ref.place}: copies for it are not made"
         return UnservedPart(ref.route, ref.path, message, NOT_SERVED[ref.place.key])
 
 
 def _refused(ref: BackendRef, unsupported: str, hint: str) -> _Backend:
     return _Backend(unsupported, refused_backend(ref, unsupported, hint))
+
+
+def _listener_of(attached: RouteOnListener) -> object:
+    return attached.gateway, attached.listener.owner, attached.listener.number
 
 
 def _unmatched(rule: RouteRule) -> Iterator[UnservedPart]:

@@ -19,11 +19,12 @@ from tierwall.core.diagnostics import Diagnostic
 from tierwall.core.reference import Reference
 from tierwall.core.source import Path
 from tierwall.engines.envoy.config.cel_expression import Inexpressible, translated
-from tierwall.engines.envoy.config.closings import NOT_SERVED, every_closing, not_served
+from tierwall.engines.envoy.config.closings import every_closing
 from tierwall.engines.envoy.config.options import MAX_PROGRAM_SIZE
 from tierwall.engines.envoy.config.patterns import check_http_match
 from tierwall.engines.envoy.config.policy_limits import RuleOverLimit, check_limits
 from tierwall.engines.envoy.config.settings.values import too_many_rules
+from tierwall.engines.envoy.config.unserved_parts import NOT_SERVED, not_served
 from tierwall.gateway.decide import merger
 from tierwall.gateway.model.conditional import ANY_REQUEST
 from tierwall.gateway.model.enforcement import COMPETING, UnenforcedSetting, unenforced_parts, unenforced_settings

@@ -5,6 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from tierwall.attach.listener import Listener, narrower_hostname
+from tierwall.attach.route import RouteOnListener
+from tierwall.resources.resource import Resource
+
+
+def first_routes(attached: Iterable[RouteOnListener]) -> dict[str, Resource]:
+    """Return the first route of each host name, of routes on a listener by age: other kinds of routes do not get it.
+
+    A host name has HTTPRoutes or GRPCRoutes, as its most senior route does (Gateway API, GRPCRoute).
+    """
+    first: dict[str, Resource] = {}
+    for each in attached:
+        for host in each.hostnames or ("*",):
+            first.setdefault(host, each.route)
+    return first
 
 
 def most_specific(host: str, listeners: Iterable[Listener]) -> Listener:

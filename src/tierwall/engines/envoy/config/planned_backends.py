@@ -36,7 +36,6 @@ from tierwall.engines.envoy.config.agentgateway_backends import (
 )
 from tierwall.engines.envoy.config.backend_addresses import external_host, unresolved
 from tierwall.engines.envoy.config.chain_rule import mirroring_rule
-from tierwall.engines.envoy.config.closings import refused_backend
 from tierwall.engines.envoy.config.fence import ObjectFence
 from tierwall.engines.envoy.config.grpc_routes import is_grpc
 from tierwall.engines.envoy.config.header_changes import REFERENCE_HINT, changes_requests, reference_problem
@@ -50,6 +49,7 @@ from tierwall.engines.envoy.config.settings.model_fields import model_filters
 from tierwall.engines.envoy.config.settings.model_headers import header_changes
 from tierwall.engines.envoy.config.settings.places import place_of
 from tierwall.engines.envoy.config.settings.unenforceable import Unenforceable
+from tierwall.engines.envoy.config.unserved_parts import refused_backend
 from tierwall.resources.resource import Identity, Resource
 from tierwall.resources.snapshot import Snapshot
 

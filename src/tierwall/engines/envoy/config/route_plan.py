@@ -23,11 +23,10 @@ from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy.config import joined_backends, mirrors, rule_settings
 from tierwall.engines.envoy.config.chain_match import chain_matches
 from tierwall.engines.envoy.config.chain_rule import chain_rule, replaces_prefix
-from tierwall.engines.envoy.config.closings import closed_rule, refused_rule
 from tierwall.engines.envoy.config.delegated_routes import HINTS, REFUSED, ChainEnd, ChainFollower
 from tierwall.engines.envoy.config.fence import ObjectFence
 from tierwall.engines.envoy.config.grpc_routes import grpc_precedence, http_match, is_grpc
-from tierwall.engines.envoy.config.host_names import most_specific, wider_names
+from tierwall.engines.envoy.config.host_names import first_routes, most_specific, wider_names
 from tierwall.engines.envoy.config.joined_limits import DIFFERENT_PATHS, JUDGED_COPY, obstacle
 from tierwall.engines.envoy.config.model_backends import PathChange, unread_path
 from tierwall.engines.envoy.config.options import EnvoyOptions
@@ -48,6 +47,7 @@ from tierwall.engines.envoy.config.settings.places import place_of
 from tierwall.engines.envoy.config.settings.redirects import can_be_limited, limited_redirect
 from tierwall.engines.envoy.config.settings.route_settings import RouteSettings
 from tierwall.engines.envoy.config.settings.traffic import is_answered
+from tierwall.engines.envoy.config.unserved_parts import closed_rule, of_other_kind, refused_rule
 from tierwall.resources.resource import Identity, Resource, list_of_maps
 from tierwall.resources.snapshot import Snapshot
 
@@ -163,14 +163,12 @@ class RoutePlanner:
 
     def _hosts(self, gateway: Resource, listener: Listener, attached: list[RouteOnListener]) -> Iterator[PlannedHost]:
         hosts: dict[str, list[_RouteInOrder]] = {listener.hostname.lower() or "*": []}
-        senior: dict[str, Resource] = {}
+        senior = first_routes(attached)
         for attached_route in attached:
             route = attached_route.route
             routes = self._planned(gateway, listener, route)
             for host in attached_route.hostnames or ("*",):
-                # A host name has HTTPRoutes or GRPCRoutes, as its most senior route does (Gateway API, GRPCRoute).
-                first = senior.setdefault(host, route)
-                if first.kind == route.kind:
+                if senior[host].kind == route.kind:
                     hosts.setdefault(host, []).extend(routes)
                     # Routes that another one delegates to may serve only some of its host names.
                     for name in dict.fromkeys(planned.hostname for planned in routes if planned.hostname):
@@ -178,9 +176,8 @@ class RoutePlanner:
                         if narrower is not None:
                             hosts.setdefault(narrower, [])
                 else:
-                    message = f"{route.reference} is not served at {listener} for `{host}`: {first.reference} has it"
-                    hint = "give HTTPRoutes and GRPCRoutes different host names"
-                    self._diagnostics.append(route.diagnostic(UNSUPPORTED, message, ("spec", "hostnames"), hint=hint))
+                    closing = of_other_kind(route, listener, host, senior[host])
+                    self._diagnostics.append(closing.diagnostic(UNSUPPORTED))
         by_host = {host: sorted(routes, key=attrgetter("key")) for host, routes in hosts.items()}
         # Envoy searches one virtual host only. So a host has its own routes first, then those for wider host names.
         for host in hosts:

@@ -19,7 +19,6 @@ from tierwall.core.diagnostics import Diagnostic
 from tierwall.engines.envoy.config import grpc_routes, mcp, mirrors
 from tierwall.engines.envoy.config.backend_ref_filters import add_changes, move_headers
 from tierwall.engines.envoy.config.checkpoints import on
-from tierwall.engines.envoy.config.closings import closed_rule
 from tierwall.engines.envoy.config.fence import failure
 from tierwall.engines.envoy.config.header_changes import RETYPING, RETYPING_HINT, retypes
 from tierwall.engines.envoy.config.names import (
@@ -44,6 +43,7 @@ from tierwall.engines.envoy.config.route_plan import CLOSED, PlannedRoute, Route
 from tierwall.engines.envoy.config.route_rules import method_matcher
 from tierwall.engines.envoy.config.settings.filters import refuse_repeats
 from tierwall.engines.envoy.config.settings.mcp_rules import MessageFilters
+from tierwall.engines.envoy.config.unserved_parts import closed_rule
 from tierwall.tool.model import backend_of
 
 # The checkpoint names of each destination.

@@ -137,6 +137,7 @@ def _other_versions(live: LiveClient) -> None:
     versions[0] |= {"served": True}
     assert live.request("PATCH", definition, {"spec": {"versions": versions[:1]}})[0] == 200
     eventually(lambda: live.request("GET", path)[0] == 404, "the end of a version")
+    eventually(lambda: live.request("GET", path.replace("v9", "v1alpha1"))[0] == 200, "the version from before")
     live.delete(admin)
 
 

@@ -93,6 +93,25 @@ def test_a_change_that_no_server_would_start_with_names_what_is_wrong(lab: Explo
     assert "expected one of" in answer.text
 
 
+def test_many_changes_unfold_so_that_findings_are_near(lab: ExplorerLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tierwall.explore.change.OPEN", 1)
+    pod = "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: n{}}}\nspec: {{containers: []}}\n---\n"
+    useless = """
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: nobody, namespace: shop}
+spec: {podSelector: {matchLabels: {app: not-there}}}
+"""
+    pods = "".join(map(pod.format, range(20)))
+    page = lab.client.post("/change?format=html", data={"manifests": pods + useless}).text
+    changes, _, findings = page.partition("Findings that it brings")
+    first, _, rest = changes.partition("<details>")
+    assert first.partition('class="changes"')[2].count("<li>") == 1
+    assert rest.count("<li>") > 0
+    assert f"Show {rest.count('<li>')} more</summary>" in rest
+    assert "TW204" in findings
+
+
 def test_a_change_brings_its_findings(lab: ExplorerLab) -> None:
     useless = """
 apiVersion: networking.k8s.io/v1

@@ -42,6 +42,8 @@ from tierwall.world import World
 NAME = "change.yaml"
 # The most bytes of a change, sentences and findings of a result on a page, and objects that the editor offers.
 MAX_BYTES, MAX_SHOWN, MAX_OFFERED = 4 << 20, 100, 2000
+# The sentences that stand open, so that the findings are not far below; the rest unfolds.
+OPEN = 12
 _WORDS = {"opens": ("+", "opens", "allow"), "closes": ("−", "closes", "deny"), "alters": ("~", "alters", "conditional")}
 
 
@@ -229,12 +231,15 @@ def result_body(result: ChangeResult) -> Markup:
 def comparison_body(compared: PlaneComparison, limit: int | None = None, size: int | None = None) -> Markup:
     """Show what differs: a summary, then what opens, closes and alters, so many sentences at most.
 
-    With a `size`, sentences beyond so many bytes are counted, and those that are shown can be filtered.
+    With a `size`, sentences beyond so many bytes are counted, and those that are shown can be filtered. Without one, all
+    but the first unfold.
     """
     items = [tag("li", item) for item in _items(compared)]
     ends = accumulate(len(item.encode()) for item in items)
     shown: list[Child] = [item for item, end in zip(items[:limit], ends, strict=False) if size is None or end <= size]
     more = len(items) - len(shown) + sum(compared.more.values())
+    folded = shown[OPEN:] if size is None else []
+    rest = tag("details", tag("summary", f"Show {len(folded)} more"), tag("ul", folded, class_="changes"))
     label = "Filter these changes" if size is not None else None
     beyond = tag("p", f"and {more:,} more", class_="more") if more else None
     words = summary(compared)
@@ -242,7 +247,8 @@ def comparison_body(compared: PlaneComparison, limit: int | None = None, size: i
     cut = tag("p", "Not all was compared: ", left_out, class_="summary") if compared.cut else None
     return joined(
         tag("div", tag("h2", words[:1].upper() + words[1:]), cut, role="status"),
-        tag("ul", shown, class_="changes", data_filter=label) if shown else None,
+        tag("ul", shown[: len(shown) - len(folded)], class_="changes", data_filter=label) if shown else None,
+        rest if folded else None,
         beyond,
         omission_list(compared.not_considered),
     )

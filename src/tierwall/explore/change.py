@@ -231,8 +231,8 @@ def result_body(result: ChangeResult) -> Markup:
 def comparison_body(compared: PlaneComparison, limit: int | None = None, size: int | None = None) -> Markup:
     """Show what differs: a summary, then what opens, closes and alters, so many sentences at most.
 
-    With a `size`, sentences beyond so many bytes are counted, and those that are shown can be filtered. Without one, all
-    but the first unfold.
+    With a `size`, sentences beyond so many bytes are counted, and those that are shown can be filtered. Without one,
+    all but the first unfold.
     """
     items = [tag("li", item) for item in _items(compared)]
     ends = accumulate(len(item.encode()) for item in items)

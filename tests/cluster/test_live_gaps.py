@@ -84,14 +84,16 @@ def test_two_reads_of_a_cluster_are_alike(shared: LiveClient) -> None:
 def test_of_workloads_a_server_sends_only_metadata(shared: LiveClient) -> None:
     template = {"metadata": {"labels": {"app": "w"}}, "spec": {"containers": [{"name": "c", "image": "secret-image"}]}}
     spec = {"selector": {"matchLabels": {"app": "w"}}, "template": template}
-    metadata = {"name": "w", "namespace": MINE}
+    metadata = {"name": "w", "namespace": "workloads"}
+    # In a namespace of its own: another test compares two reads of the other one.
+    shared.namespace("workloads")
     shared.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
     access = Cluster(context="admin", kubeconfig=str(shared.kubeconfig)).access()
 
     async def read() -> bytes:
         connection = Connection(access, 10.0)
         try:
-            path = f"/apis/apps/v1/namespaces/{MINE}/deployments"
+            path = "/apis/apps/v1/namespaces/workloads/deployments"
             return (await connection.get(path, None, ItemReader(MetadataObject).accept)).content
         finally:
             await connection.close()
